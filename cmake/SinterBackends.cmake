@@ -1,0 +1,30 @@
+# Takes the object libraries that src/backend/cpu and src/backend/cuda define into sinter_lib: their objects, and the
+# libraries they link, so that the installed libsinter.a is whole.
+
+foreach(backend cpu cuda)
+  set(folder ${PROJECT_SOURCE_DIR}/src/backend/${backend})
+  if(NOT EXISTS ${folder}/CMakeLists.txt)
+    continue()
+  endif()
+  add_subdirectory(${folder})
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(NOT type STREQUAL OBJECT_LIBRARY)
+      continue()
+    endif()
+    target_sources(sinter_lib PRIVATE $<TARGET_OBJECTS:${target}>)
+    get_target_property(libraries ${target} LINK_LIBRARIES)
+    foreach(library IN LISTS libraries)
+      if(NOT library OR library IN_LIST targets)
+        continue()
+      endif()
+      target_link_libraries(sinter_lib PRIVATE ${library})
+    endforeach()
+  endforeach()
+endforeach()
+
+if(SINTER_CUDA)
+  # The programs link with the C++ compiler, which does not add the CUDA runtime by itself.
+  target_link_libraries(sinter_lib PRIVATE CUDA::cublasLt CUDA::cudart_static)
+endif()

@@ -1,0 +1,167 @@
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+#include "profile/range.h"
+
+namespace sinter {
+namespace {
+
+thread_local int64_t pass_count = 0;
+
+}  // namespace
+
+// One backward pass; also what gradient rules talk to.
+class Backward : public GradCall {
+ public:
+  void run(const Tensor& loss, const Tensor& seed) {
+    auto* root = static_cast<Node*>(loss.impl().target.get());
+    collect(root);
+    root->out[loss.impl().output_index].grad = seed;
+    for (Node* n : nodes_) run_node(*n);
+  }
+
+ private:
+  // --- the walk ---------------------------------------------------------------------------------------------------
+
+  void collect(Node* root) {
+    int64_t pass = ++pass_count;
+    std::vector<Node*> stack{root};
+    root->visited = pass;
+    while (!stack.empty()) {
+      Node* n = stack.back();
+      stack.pop_back();
+      check(!n->done, "backward: this graph was already used by an earlier backward(); run the forward pass again");
+      nodes_.push_back(n);
+      for (int i = 0; i < n->n_in; ++i) {
+        GradientTarget* t = n->in[i].target.get();
+        if (!t) continue;
+        if (t->is_leaf()) {
+          ++static_cast<Leaf*>(t)->pending;
+        } else if (auto* next = static_cast<Node*>(t); next->visited != pass) {
+          next->visited = pass;
+          stack.push_back(next);
+        }
+      }
+    }
+    // Newest first: when a node's turn comes, everything that used its outputs has run.
+    std::sort(nodes_.begin(), nodes_.end(), [](Node* a, Node* b) { return a->sequence > b->sequence; });
+    for (Node* n : nodes_) alive_.emplace_back(n);
+  }
+
+  void run_node(Node& n) {
+    bool any = false;
+    for (int j = 0; j < n.n_out; ++j) any |= n.out[j].grad.defined();
+    if (any) {
+      for (int j = 0; j < n.n_out; ++j)  // an output nobody used contributes zero
+        if ((n.op->differentiable >> j & 1) && !n.out[j].grad.defined())
+          n.out[j].grad = zeros(n.out[j].dims, n.out[j].dtype, n.device);
+      check_saved(n);
+      node_ = &n;
+      n.op->grad(*this);
+    }
+    for (int i = 0; i < n.n_in; ++i) contribution_done(n.in[i]);
+    n.done = true;
+    for (auto& in : n.in) {
+      in.saved = {};
+      in.target = {};
+    }
+    for (auto& out : n.out) out.saved = out.grad = {};
+  }
+
+  void check_saved(const Node& n) const {
+    for (int i = 0; i < n.n_in; ++i)
+      check(!n.in[i].saved.defined() || n.in[i].saved.impl().storage->version == n.in[i].saved_version,
+            "backward of {}: input {} was changed in place after the forward pass, its gradient would be wrong", n.op->name, i);
+  }
+
+  void contribution_done(const Node::Input& in) {
+    if (!in.target || !in.target->is_leaf()) return;
+    auto& leaf = static_cast<Leaf&>(*in.target);
+    if (--leaf.pending == 0)
+      for (auto& hook : leaf.hooks) hook(leaf);
+  }
+
+  // --- what rules see ---------------------------------------------------------------------------------------------
+
+  const Tensor& input(int i) const override { return node_->in[i].saved; }
+  const Tensor& output(int j) const override { return node_->out[j].saved; }
+  const Tensor& grad(int j) const override { return node_->out[j].grad; }
+  Dims input_dims(int i) const override { return node_->in[i].dims; }
+  DType input_dtype(int i) const override { return node_->in[i].dtype; }
+  bool needs(int i) const override { return bool(node_->in[i].target); }
+  const Attrs& attrs() const override { return node_->attrs; }
+
+  void emit(std::span<const int> targets, const OpDef& op, TensorPtrs inputs, const Attrs& attrs) override {
+    Destination d;
+    d.optional = true;
+    bool any = false;
+    for (size_t j = 0; j < targets.size(); ++j) {
+      if (targets[j] < 0 || !needs(targets[j])) continue;
+      any = true;
+      if ((d.out[j] = place_of(node_->in[targets[j]]))) d.accumulate |= uint32_t(holds_sum(node_->in[targets[j]])) << j;
+    }
+    if (!any) return;
+    CategoryScope scope(MemoryCategory::temporary);
+    Outputs outputs = dispatch_op(op, inputs, attrs, &d);
+    for (size_t j = 0; j < targets.size(); ++j) {
+      if (targets[j] < 0 || !needs(targets[j])) continue;
+      Node::Input& in = node_->in[targets[j]];
+      bool in_place = d.out[j] && &outputs[int(j)].impl() == &d.out[j]->impl();
+      if (!in_place) deliver(in, std::move(outputs.t[j]));
+      else if (in.target->is_leaf()) static_cast<Leaf&>(*in.target).has_grad = true;
+    }
+  }
+
+  void give(int i, const Tensor& grad) override {
+    if (needs(i)) deliver(node_->in[i], grad);
+  }
+
+  // The tensor an input's gradient may be written or added to directly, if there is one.
+  static const Tensor* place_of(const Node::Input& in) {
+    if (in.target->is_leaf()) {
+      const Tensor& grad = static_cast<Leaf&>(*in.target).grad;
+      return grad.defined() && grad.is_contiguous() && grad.dims() == in.dims ? &grad : nullptr;
+    }
+    const Tensor& sum = static_cast<Node&>(*in.target).out[in.slot].grad;
+    return sum.defined() && sum.is_exclusive() && sum.is_contiguous() ? &sum : nullptr;
+  }
+  static bool holds_sum(const Node::Input& in) {
+    return !in.target->is_leaf() || static_cast<Leaf&>(*in.target).has_grad;
+  }
+
+  void deliver(Node::Input& in, Tensor grad) {
+    CategoryScope scope(MemoryCategory::temporary);
+    if (in.target->is_leaf()) return deliver_to_leaf(static_cast<Leaf&>(*in.target), in, grad);
+    grad = cast(grad, in.dtype);
+    Tensor& sum = static_cast<Node&>(*in.target).out[in.slot].grad;
+    if (!sum.defined()) sum = std::move(grad);
+    else if (sum.is_exclusive() && sum.is_contiguous()) add_into(sum, grad);
+    else sum = add(sum, grad);
+  }
+
+  void deliver_to_leaf(Leaf& leaf, const Node::Input& in, const Tensor& grad) {
+    if (!leaf.grad.defined()) {
+      CategoryScope scope(MemoryCategory::gradient);
+      leaf.grad = empty(in.dims, in.dtype, grad.device());
+    }
+    leaf.has_grad ? add_into(leaf.grad, grad) : copy_into(leaf.grad, grad);
+    leaf.has_grad = true;
+  }
+
+  std::vector<Node*> nodes_;
+  std::vector<Ref<Node>> alive_;
+  Node* node_ = nullptr;
+};
+
+void backward(const Tensor& loss, const Tensor& seed) {
+  check(loss.defined() && loss.requires_grad(), "backward: the loss depends on nothing that requires a gradient");
+  check(!leaf_of(loss), "backward: the loss is itself a leaf");
+  check(seed.defined() ? seed.dims() == loss.dims() : loss.numel() == 1,
+        "backward: a loss of shape {} needs a seed of that shape", loss.dims());
+  NoGrad off;
+  Autocast plain(std::nullopt);  // gradients follow the types of the forward pass
+  Backward().run(loss, seed.defined() ? seed : full(loss.dims(), 1, loss.dtype(), loss.device()));
+}
+
+}  // namespace sinter

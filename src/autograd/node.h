@@ -1,0 +1,39 @@
+// One recorded call.
+#pragma once
+#include "autograd/tape.h"
+
+namespace sinter {
+
+constexpr int max_recorded_inputs = 5;
+
+class Node : public GradientTarget {
+ public:
+  bool is_leaf() const override { return false; }
+
+  struct Input {
+    Tensor saved;                // only what the gradient rule reads
+    uint32_t saved_version = 0;  // of the saved tensor's storage when it was saved
+    Ref<GradientTarget> target;  // null: needs no gradient
+    int slot = 0;                // which output of the target
+    Dims dims;
+    DType dtype = DType::f32;    // the gradient's type
+  };
+  struct Output {
+    Tensor saved;
+    Tensor grad;  // the sum so far
+    Dims dims;
+    DType dtype = DType::f32;
+  };
+
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  int64_t sequence = 0;  // calls are numbered: a consumer is always newer than what it consumes
+  int64_t visited = 0;   // the backward pass that last reached this node
+  DeviceType device = DeviceType::cpu;
+  int n_in = 0, n_out = 0;
+  bool done = false;     // its saved tensors are gone
+  std::array<Input, max_recorded_inputs> in;
+  std::array<Output, max_outputs> out;
+};
+
+}  // namespace sinter

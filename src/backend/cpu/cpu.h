@@ -1,0 +1,10 @@
+// Facts about the CPU backend, for `sinter info` and benchmark records.
+#pragma once
+#include <string>
+
+namespace sinter {
+
+std::string cpu_isa_name();          // "x86-64-v4 (AVX-512)": the kernels in use
+std::string openblas_description();  // version, build options and the core it runs as
+
+}  // namespace sinter

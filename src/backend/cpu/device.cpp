@@ -1,0 +1,114 @@
+// The CPU as a device: everything happens at once, so streams are null and an event is a time stamp.
+#include "backend/device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/host.h"
+#include "backend/cpu/thread_pool.h"
+#include "core/error.h"
+
+namespace sinter {
+
+namespace cpu_v3 {
+const KernelTable& table();
+}
+namespace cpu_v4 {
+const KernelTable& table();
+}
+
+namespace {
+
+enum class Isa { v3, v4 };
+
+bool machine_has(Isa isa) {
+  return isa == Isa::v4 ? __builtin_cpu_supports("x86-64-v4") : __builtin_cpu_supports("x86-64-v3");
+}
+
+// SINTER_CPU_ISA=v3|v4 overrides the choice, for tests and measurements.
+Isa choose_isa() {
+  if (!machine_has(Isa::v3)) fail(ErrorKind::usage, "this CPU lacks AVX2/FMA (x86-64-v3), which sinter needs");
+  const char* wish = std::getenv("SINTER_CPU_ISA");
+  if (!wish || !*wish) return machine_has(Isa::v4) ? Isa::v4 : Isa::v3;
+  if (std::strcmp(wish, "v3") == 0) return Isa::v3;
+  if (std::strcmp(wish, "v4") != 0)
+    fail(ErrorKind::usage, std::string("SINTER_CPU_ISA=") + wish + " is unknown: use v3 or v4");
+  if (!machine_has(Isa::v4)) fail(ErrorKind::usage, "SINTER_CPU_ISA=v4, but this CPU lacks AVX-512 (x86-64-v4)");
+  return Isa::v4;
+}
+
+Isa isa() {
+  static const Isa chosen = choose_isa();
+  return chosen;
+}
+
+using Clock = std::chrono::steady_clock;
+
+class CpuBackend final : public DeviceBackend {
+ public:
+  CpuBackend() : table_(isa() == Isa::v4 ? cpu_v4::table() : cpu_v3::table()) { cpu::claim_blas_threads(); }
+
+  const KernelTable& kernels() const override { return table_; }
+
+  DeviceInfo info() const override {
+    return {.name = cpu::cpu_model(),
+            .memory_bytes = cpu::host_memory_bytes(),
+            .compute_capability = 0,
+            .multiprocessors = cpu::threads()};
+  }
+
+  void* allocate(size_t bytes) override {
+    constexpr size_t huge_page = size_t(2) << 20, worth_asking = size_t(16) << 20;
+    // Linux promises more than it has and kills us later, so big requests are held against what is really there.
+    if (bytes >= worth_asking && int64_t(bytes) > cpu::host_free_bytes()) return nullptr;
+    size_t alignment = bytes >= huge_page ? huge_page : 64;
+    size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    void* p = std::aligned_alloc(alignment, rounded);
+    if (p && bytes >= huge_page) madvise(p, rounded, MADV_HUGEPAGE);  // fewer page faults and TLB misses; may be refused
+    return p;
+  }
+  void free(void* p) override { std::free(p); }
+  int64_t free_bytes() const override { return cpu::host_free_bytes(); }
+
+  void* create_stream() override { return nullptr; }
+  void destroy_stream(void*) override {}
+  void* create_event() override { return new Clock::time_point(Clock::now()); }
+  void destroy_event(void* event) override { delete static_cast<Clock::time_point*>(event); }
+  void record(void* event, void*) override { *static_cast<Clock::time_point*>(event) = Clock::now(); }
+  void wait(void*, void*) override {}
+  void synchronize_event(void*) override {}
+  double elapsed_ms(void* begin, void* end) override {
+    auto time = *static_cast<Clock::time_point*>(end) - *static_cast<Clock::time_point*>(begin);
+    return std::chrono::duration<double, std::milli>(time).count();
+  }
+  void synchronize(void*) override {}
+
+  void copy_from_host(void* dst, const void* src, size_t bytes, void*) override { copy(dst, src, bytes, nullptr); }
+  void copy_to_host(void* dst, const void* src, size_t bytes, void*) override { copy(dst, src, bytes, nullptr); }
+  void copy(void* dst, const void* src, size_t bytes, void*) override {
+    parallel_for(int64_t(bytes), int64_t(1) << 18, [&](int64_t begin, int64_t end) {
+      std::memcpy(static_cast<char*>(dst) + begin, static_cast<const char*>(src) + begin, size_t(end - begin));
+    });
+  }
+
+ private:
+  const KernelTable& table_;
+};
+
+}  // namespace
+
+DeviceBackend& cpu_backend() {
+  static CpuBackend backend;
+  return backend;
+}
+
+std::string cpu_isa_name() { return isa() == Isa::v4 ? "x86-64-v4 (AVX-512)" : "x86-64-v3 (AVX2)"; }
+
+}  // namespace sinter

@@ -1,0 +1,73 @@
+// Products. OpenBLAS knows fp32 and fp64; 16-bit operands are widened into the workspace, multiplied in fp32 and the
+// result rounded back (or not, when the output is fp32).
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/strips.h"
+
+namespace sinter::SINTER_CPU_ISA {
+namespace {
+
+// A batched matrix as it is stored: `outer`·`inner` matrices of rows × cols.
+struct Stored {
+  MatmulOperand at;
+  int64_t outer, inner, rows, cols;
+
+  Stored(const MatmulOperand& o, const MatmulProblem& p, int64_t m, int64_t n)
+      : at(o),
+        outer(o.outer_stride ? p.outer : 1),  // shared by all batches when the stride is 0
+        inner(o.inner_stride ? p.inner : 1),
+        rows(o.transposed ? n : m),
+        cols(o.transposed ? m : n) {}
+
+  int64_t numel() const { return outer * inner * rows * cols; }
+
+  // The same matrices packed as fp32 at `data`.
+  MatmulOperand packed(float* data) const {
+    MatmulOperand o = at;
+    o.data = reinterpret_cast<char*>(data);
+    o.dtype = DType::f32;
+    o.ld = max_of<int64_t>(1, cols);
+    o.inner_stride = at.inner_stride ? rows * cols : 0;
+    o.outer_stride = at.outer_stride ? inner * rows * cols : 0;
+    return o;
+  }
+
+  template <class F>
+  void for_each_row(const F& visit) const {
+    parallel_for(outer * inner * rows, rows_per_range(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        int64_t batch = i / rows, r = i % rows;
+        int64_t offset = batch / inner * at.outer_stride + batch % inner * at.inner_stride + r * at.ld;
+        visit(at.data + offset * size_of(at.dtype), i * cols);
+      }
+    });
+  }
+  void widen(float* data) const {
+    for_each_row([&](const char* row, int64_t i) { load_strip(data + i, row, at.dtype, cols, 1); });
+  }
+  void narrow(const float* data, bool accumulate) const {
+    for_each_row([&](char* row, int64_t i) { store_strip(row, at.dtype, cols, 1, data + i, accumulate); });
+  }
+};
+
+}  // namespace
+
+void matmul(const KernelCall& call) {
+  MatmulProblem p;
+  cpu::problem_of(p, call);
+  if (!is_16bit(p.a.dtype)) return cpu::gemm(p, call.accumulates(0));
+
+  Stored a(p.a, p, p.m, p.k), b(p.b, p, p.k, p.n), c(p.c, p, p.m, p.n);
+  float* space = static_cast<float*>(call.workspace);
+  p.a = a.packed(space);
+  a.widen(space);
+  p.b = b.packed(space + a.numel());
+  b.widen(space + a.numel());
+  if (p.c.dtype == DType::f32) return cpu::gemm(p, call.accumulates(0));
+
+  float* result = space + a.numel() + b.numel();
+  p.c = c.packed(result);
+  cpu::gemm(p, false);
+  c.narrow(result, call.accumulates(0));
+}
+
+}  // namespace sinter::SINTER_CPU_ISA

@@ -1,0 +1,135 @@
+// The optimizers: one streaming pass over flat buffers, strip by strip, each number read and written once.
+#include "backend/cpu/strips.h"
+
+namespace sinter::SINTER_CPU_ISA {
+namespace {
+
+constexpr int64_t strip = 2048;
+
+// A flat buffer of the call as A, strip by strip; what has another type goes through a spare.
+template <class A>
+struct Flat {
+  const TensorRef& ref;
+  A* spare;
+
+  SINTER_INLINE Flat(const TensorRef& r, int slot) : ref(r), spare(buffer<A>(slot, strip)) {}
+  SINTER_INLINE char* at(int64_t i) const { return ref.as<char>() + i * size_of(ref.dtype); }
+  SINTER_INLINE A* read(int64_t i, int64_t n) const {
+    if (ref.dtype == dtype_for<A>) return reinterpret_cast<A*>(at(i));
+    load_strip(spare, at(i), ref.dtype, n, 1);
+    return spare;
+  }
+  SINTER_INLINE void write(int64_t i, int64_t n, const A* values) const {
+    if (static_cast<const void*>(values) != at(i)) store_strip(at(i), ref.dtype, n, 1, values, false);
+  }
+};
+
+template <class F>
+SINTER_INLINE void for_each_strip(int64_t n, const F& run) {
+  parallel_for((n + strip - 1) / strip, elements_per_range / strip, [&](int64_t begin, int64_t end) { run(begin, end); });
+}
+
+template <class A>
+void run_adamw(const KernelCall& call, const double* state) {
+  const auto& attrs = call.attrs.as<AdamWAttrs>();
+  double step = state[state_step], lr = state[state_lr];
+  A factor = A(state[state_grad_factor]), keep = A(1 - lr * attrs.weight_decay), eps = A(attrs.eps);
+  A beta1 = A(attrs.beta1), beta2 = A(attrs.beta2), rest1 = A(1 - attrs.beta1), rest2 = A(1 - attrs.beta2);
+  A rate = A(lr / (1 - __builtin_pow(attrs.beta1, step)));
+  A root = A(1 / __builtin_sqrt(1 - __builtin_pow(attrs.beta2, step)));
+  int64_t total = numel_of(call.in[0]);
+  bool copies = call.n_in == 6;
+  for_each_strip(total, [&](int64_t begin, int64_t end) {
+    Flat<A> master(call.in[0], 0), grad(call.in[1], 1), moment1(call.in[2], 2), moment2(call.in[3], 3);
+    for (int64_t i = begin * strip, stop = min_of(total, end * strip); i < stop; i += strip) {
+      int64_t n = min_of(strip, stop - i);
+      A *p = master.read(i, n), *m = moment1.read(i, n), *v = moment2.read(i, n);
+      const A* g = grad.read(i, n);
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) {
+        A gj = g[j] * factor;
+        A mj = beta1 * m[j] + rest1 * gj;
+        A vj = beta2 * v[j] + rest2 * gj * gj;
+        m[j] = mj;
+        v[j] = vj;
+        p[j] = keep * p[j] - rate * mj / (sqrt_of(vj) * root + eps);
+      }
+      master.write(i, n, p);
+      moment1.write(i, n, m);
+      moment2.write(i, n, v);
+      if (copies) store_strip(call.in[5].as<char>() + i * size_of(call.in[5].dtype), call.in[5].dtype, n, 1, p, false);
+    }
+  });
+}
+
+template <class A>
+void run_sgd(const KernelCall& call, const double* state) {
+  const auto& attrs = call.attrs.as<SgdAttrs>();
+  A factor = A(state[state_grad_factor]), decay = A(attrs.weight_decay), lr = A(state[state_lr]);
+  bool has_momentum = attrs.momentum != 0 && call.in[2].data;
+  A momentum = state[state_step] == 1 ? A(0) : A(attrs.momentum);
+  bool first = state[state_step] == 1;
+  int64_t total = numel_of(call.in[0]);
+  bool copies = call.n_in == 5;
+  for_each_strip(total, [&](int64_t begin, int64_t end) {
+    Flat<A> master(call.in[0], 0), grad(call.in[1], 1), velocity(call.in[2], 2);
+    for (int64_t i = begin * strip, stop = min_of(total, end * strip); i < stop; i += strip) {
+      int64_t n = min_of(strip, stop - i);
+      A* p = master.read(i, n);
+      const A* g = grad.read(i, n);
+      A* b = velocity.spare;
+      if (has_momentum) b = velocity.read(i, n);
+      bool fresh = first || !has_momentum;  // what the buffer holds does not count, and may be NaN
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) {
+        A gj = g[j] * factor + decay * p[j];
+        A bj = fresh ? gj : momentum * b[j] + gj;
+        b[j] = bj;
+        p[j] -= lr * bj;
+      }
+      master.write(i, n, p);
+      if (has_momentum) velocity.write(i, n, b);
+      if (copies) store_strip(call.in[4].as<char>() + i * size_of(call.in[4].dtype), call.in[4].dtype, n, 1, p, false);
+    }
+  });
+}
+
+}  // namespace
+
+void prepare_step(const KernelCall& call) {
+  const auto& attrs = call.attrs.as<PrepareStepAttrs>();
+  double* state = call.in[0].as<double>();
+  double scale = state[state_loss_scale], factor = 1;
+  bool skip = false;
+  if (call.n_in > 1) {
+    double norm = __builtin_sqrt(call.in[1].as<double>()[0]) / scale;
+    skip = !__builtin_isfinite(norm);
+    if (attrs.max_norm > 0) factor = min_of(1.0, attrs.max_norm / (norm + 1e-6));
+    state[state_grad_norm] = norm;
+  }
+  state[state_skip] = skip ? 1 : 0;
+  state[state_grad_factor] = factor / scale;
+  if (skip) state[state_skipped] += 1; else state[state_step] += 1;
+  if (!attrs.dynamic_scale) return;
+  state[state_good_steps] = skip ? 0 : state[state_good_steps] + 1;
+  if (skip) {
+    state[state_loss_scale] = scale * attrs.backoff;
+  } else if (state[state_good_steps] >= double(attrs.growth_interval)) {
+    state[state_loss_scale] = min_of(scale * attrs.growth, 0x1p24);
+    state[state_good_steps] = 0;
+  }
+}
+
+void adamw(const KernelCall& call) {
+  const double* state = call.in[4].as<double>();
+  if (state[state_skip] != 0) return;
+  with_compute_type(call.in[0].dtype == DType::f64, [&]<class A>() { run_adamw<A>(call, state); });
+}
+
+void sgd(const KernelCall& call) {
+  const double* state = call.in[3].as<double>();
+  if (state[state_skip] != 0) return;
+  with_compute_type(call.in[0].dtype == DType::f64, [&]<class A>() { run_sgd<A>(call, state); });
+}
+
+}  // namespace sinter::SINTER_CPU_ISA

@@ -1,0 +1,93 @@
+// Softmax over rows, causal or not. Columns a causal row cannot see cost nothing but their zeros.
+#include "backend/cpu/reduce.h"
+#include "backend/cpu/strips.h"
+
+namespace sinter::SINTER_CPU_ISA {
+namespace {
+
+// How many columns row i of all the matrices sees.
+struct Sight {
+  bool causal;
+  int64_t offset, queries, keys;
+
+  explicit Sight(const KernelCall& call) {
+    const auto& attrs = call.attrs.as<SoftmaxAttrs>();
+    const TensorRef& s = call.in[0];
+    causal = attrs.causal;
+    offset = attrs.causal_offset;
+    keys = s.rank > 0 ? s.dims[s.rank - 1] : 1;
+    queries = s.rank > 1 ? s.dims[s.rank - 2] : 1;
+  }
+  SINTER_INLINE int64_t of(int64_t row) const {
+    return causal ? max_of<int64_t>(0, min_of(keys, row % queries + offset + 1)) : keys;
+  }
+};
+
+template <class A>
+SINTER_INLINE void clear(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
+
+template <class A>
+void forward(const KernelCall& call) {
+  Rows s = rows_of(call.in[0]), p = rows_of(call.out[0]);
+  Sight sight(call);
+  A scale = A(call.attrs.as<SoftmaxAttrs>().scale);
+  parallel_for(s.n, rows_per_range(s.d), [&](int64_t begin, int64_t end) {
+    A *spare_s = buffer<A>(0, s.d), *spare_p = buffer<A>(1, s.d);
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t n = sight.of(i);
+      Rows seen = s;
+      seen.d = n;
+      const A* ps = read_row(seen, i, spare_s);
+      A* pp = open_row(p, i, spare_p, false);
+      A max = lane_max(n, [&](int64_t j) { return scale * ps[j]; }, -A(__builtin_inf()));
+      A sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t j = 0; j < n; ++j) {
+        A e = exp_of(scale * ps[j] - max);
+        pp[j] = e;
+        sum += e;
+      }
+      A factor = A(1) / sum;
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) pp[j] *= factor;
+      clear(pp + n, s.d - n);
+      close_row(p, i, pp, false);
+    }
+  });
+}
+
+template <class A>
+void backward(const KernelCall& call) {
+  Rows p = rows_of(call.in[0]), dp = rows_of(call.in[1]), ds = rows_of(call.out[0]);
+  Sight sight(call);
+  A scale = A(call.attrs.as<SoftmaxAttrs>().scale);
+  bool accumulate = call.accumulates(0);
+  parallel_for(p.n, rows_per_range(p.d), [&](int64_t begin, int64_t end) {
+    A *spare_p = buffer<A>(0, p.d), *spare_dp = buffer<A>(1, p.d), *spare_ds = buffer<A>(2, p.d);
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t n = sight.of(i);
+      Rows seen_p = p, seen_dp = dp, written = ds;
+      seen_p.d = seen_dp.d = n;
+      const A *pp = read_row(seen_p, i, spare_p), *pdp = read_row(seen_dp, i, spare_dp);
+      A* pds = open_row(ds, i, spare_ds, accumulate);
+      A sum = lane_sum(n, [&](int64_t j) { return pp[j] * pdp[j]; }, A());
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) pds[j] = scale * pp[j] * (pdp[j] - sum);
+      if (accumulate) written.d = n; else clear(pds + n, p.d - n);
+      close_row(written, i, pds, accumulate);
+    }
+  });
+}
+
+bool is_double(const KernelCall& call) { return call.in[0].dtype == DType::f64; }
+
+}  // namespace
+
+void softmax(const KernelCall& call) {
+  with_compute_type(is_double(call), [&]<class A>() { forward<A>(call); });
+}
+void softmax_backward(const KernelCall& call) {
+  with_compute_type(is_double(call), [&]<class A>() { backward<A>(call); });
+}
+
+}  // namespace sinter::SINTER_CPU_ISA

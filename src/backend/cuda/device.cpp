@@ -1,0 +1,178 @@
+// Memory, streams, events and copies through the CUDA runtime, which is linked statically: a binary built with CUDA
+// starts on a machine without a driver and says what is missing.
+#include "backend/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/runtime.h"
+
+namespace sinter {
+
+namespace cuda {
+
+extern const KernelTable kernel_table;
+
+void fail_cuda(cudaError_t error, const char* what) {
+  cudaGetLastError();  // a failed launch must not be reported again by the next one
+  auto kind = error == cudaErrorMemoryAllocation ? ErrorKind::memory : ErrorKind::other;
+  fail(kind, std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
+}
+
+void refuse(const char* kernel, const std::string& why) { fail(ErrorKind::usage, std::string(kernel) + " on CUDA: " + why); }
+
+int multiprocessors() {
+  static const int count = [] {
+    int device = 0, n = 1;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+    return n;
+  }();
+  return count;
+}
+
+}  // namespace cuda
+
+namespace {
+
+using cuda::check_cuda;
+
+cudaStream_t as_stream(void* s) { return static_cast<cudaStream_t>(s); }
+cudaEvent_t as_event(void* e) { return static_cast<cudaEvent_t>(e); }
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  CudaBackend(const cudaDeviceProp& p, int device) {
+    info_.name = p.name;
+    info_.memory_bytes = int64_t(p.totalGlobalMem);
+    info_.compute_capability = 10 * p.major + p.minor;
+    info_.multiprocessors = p.multiProcessorCount;
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  }
+
+  const KernelTable& kernels() const override { return cuda::kernel_table; }
+  DeviceInfo info() const override { return info_; }
+
+  void* allocate(size_t bytes) override {
+    void* p = nullptr;
+    cudaError_t e = cudaMalloc(&p, bytes);
+    if (e == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check_cuda(e, "cudaMalloc");
+    return p;
+  }
+  void free(void* p) override { check_cuda(cudaFree(p), "cudaFree"); }
+  int64_t free_bytes() const override { return cuda_memory().free; }
+
+  // Non-blocking: no implicit order with the legacy default stream.
+  void* create_stream() override {
+    cudaStream_t s;
+    check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return s;
+  }
+  void destroy_stream(void* s) override { check_cuda(cudaStreamDestroy(as_stream(s)), "cudaStreamDestroy"); }
+  // Every event can be timed: recording a timed one costs the same on the host and under a microsecond on the device.
+  void* create_event() override {
+    cudaEvent_t e;
+    check_cuda(cudaEventCreate(&e), "cudaEventCreate");
+    return e;
+  }
+  void destroy_event(void* e) override { check_cuda(cudaEventDestroy(as_event(e)), "cudaEventDestroy"); }
+  void record(void* e, void* s) override { check_cuda(cudaEventRecord(as_event(e), as_stream(s)), "cudaEventRecord"); }
+  void wait(void* s, void* e) override {
+    check_cuda(cudaStreamWaitEvent(as_stream(s), as_event(e), 0), "cudaStreamWaitEvent");
+  }
+  void synchronize_event(void* e) override { check_cuda(cudaEventSynchronize(as_event(e)), "cudaEventSynchronize"); }
+  double elapsed_ms(void* begin, void* end) override {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, as_event(begin), as_event(end)), "cudaEventElapsedTime");
+    return ms;
+  }
+  void synchronize(void* s) override { check_cuda(cudaStreamSynchronize(as_stream(s)), "cudaStreamSynchronize"); }
+
+  // The runtime stages pageable memory before it returns; pinned memory is read later, so there we wait.
+  void copy_from_host(void* dst, const void* src, size_t bytes, void* s) override {
+    if (bytes == 0) return;
+    check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, as_stream(s)), "copy to the device");
+    cudaPointerAttributes a{};
+    check_cuda(cudaPointerGetAttributes(&a, src), "cudaPointerGetAttributes");
+    if (a.type != cudaMemoryTypeUnregistered) synchronize(s);
+  }
+  void copy_to_host(void* dst, const void* src, size_t bytes, void* s) override {
+    if (bytes) check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, as_stream(s)), "copy from the device");
+    synchronize(s);
+  }
+  void copy(void* dst, const void* src, size_t bytes, void* s) override {
+    if (bytes) check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, as_stream(s)), "copy on the device");
+  }
+
+ private:
+  DeviceInfo info_;
+};
+
+std::string version(int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); }
+
+struct Search {
+  DeviceBackend* backend = nullptr;
+  std::string reason;
+};
+
+Search find_gpu() {
+  CudaVersions v = cuda_versions();
+  int count = 0;
+  cudaError_t e = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (v.driver == 0)
+    return {nullptr, "no NVIDIA driver was found: install one (nvidia-smi must work), or run with --device cpu"};
+  if (e == cudaErrorInsufficientDriver)
+    return {nullptr, "the NVIDIA driver supports CUDA " + version(v.driver) + " but sinter was built with CUDA " +
+                         version(v.runtime) + ": update the driver, or build sinter with CUDA " + version(v.driver) +
+                         " or older"};
+  if (e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
+    return {nullptr, "the NVIDIA driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES"};
+  if (e != cudaSuccess)
+    return {nullptr, std::string("CUDA does not start: ") + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")"};
+
+  int device = 0;
+  cudaDeviceProp p;
+  if (cudaGetDevice(&device) != cudaSuccess || (e = cudaGetDeviceProperties(&p, device)) != cudaSuccess) {
+    cudaGetLastError();
+    return {nullptr, "CUDA finds a GPU but cannot read its properties: check nvidia-smi"};
+  }
+  std::string gpu = std::string(p.name) + " (compute capability " + std::to_string(p.major) + "." +
+                    std::to_string(p.minor) + ")";
+  if (p.major < 7) return {nullptr, gpu + " is too old: sinter needs compute capability 7.0 or newer"};
+  if (e = cuda::probe_kernels(); e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction ||
+                                 e == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();
+    return {nullptr, "sinter was built without kernels for " + gpu + ": configure with -DCMAKE_CUDA_ARCHITECTURES=" +
+                         std::to_string(10 * p.major + p.minor) + " and build again"};
+  }
+  if (e != cudaSuccess) {
+    cudaGetLastError();
+    return {nullptr, gpu + " cannot be used: " + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")"};
+  }
+  // Never destroyed: tensors with static lifetime may free memory after main.
+  return {new CudaBackend(p, device), {}};
+}
+
+const Search& search() {
+  static const Search s = find_gpu();
+  return s;
+}
+
+}  // namespace
+
+DeviceBackend* cuda_backend() { return search().backend; }
+const char* cuda_missing_reason() { return search().reason.c_str(); }
+
+CudaMemory cuda_memory() {
+  size_t free = 0, total = 0;
+  if (!cuda_backend()) return {};
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return {int64_t(free), int64_t(total)};
+}
+
+}  // namespace sinter

@@ -1,0 +1,15 @@
+// The kernel table of the CUDA backend.
+#include "backend/kernels.h"
+
+#include "backend/cuda/runtime.h"
+
+namespace sinter::cuda {
+
+extern const KernelTable kernel_table;
+const KernelTable kernel_table = {
+#define KERNEL(name) .name = name,
+#include "backend/kernels.def"
+#undef KERNEL
+};
+
+}  // namespace sinter::cuda

@@ -1,0 +1,39 @@
+// How much scratch memory each kernel is handed. Fixed rules (never a library's answer), because the meta device must
+// predict the same bytes without a GPU.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/device.h"
+#include "core/kernel_call.h"
+
+namespace sinter::workspace {
+
+inline int64_t numel(const TensorRef& t) {
+  int64_t n = 1;
+  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
+  return n;
+}
+inline int64_t last_dim(const TensorRef& t) { return t.dims[t.rank - 1]; }
+
+// cuBLASLt gets what NVIDIA recommends for Hopper. The CPU widens 16-bit operands to fp32 for OpenBLAS.
+inline int64_t matmul(const KernelCall& c, DeviceType device) {
+  if (device == DeviceType::cuda) return int64_t(32) << 20;
+  return is_16bit(c.in[0].dtype) ? 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.out[0])) : 0;
+}
+
+// Weight gradients of norms: rows are summed in this many groups, then the groups in order. A fixed number, so that
+// the result does not depend on the machine.
+constexpr int64_t norm_groups = 256;
+inline int64_t norm_backward(const KernelCall& c, DeviceType) {
+  int64_t sums = c.n_out - 1;  // dw, or dw and db
+  int64_t rows = numel(c.in[0]) / std::max<int64_t>(1, last_dim(c.in[0]));
+  return sums * std::min(rows, norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
+}
+
+inline int64_t cross_entropy(const KernelCall& c, DeviceType) { return 8 * c.in[0].dims[0]; }  // a loss per row
+
+constexpr int64_t partial_sums = 2048;  // of a full reduction, fp64 each
+inline int64_t full_reduction(const KernelCall&, DeviceType) { return 8 * partial_sums; }
+
+}  // namespace sinter::workspace

@@ -1,0 +1,67 @@
+// The contract between the engine and its kernels: every kernel on every backend is `void(const KernelCall&)`.
+// Plain data only, so that .cu files and the compiled executor can hold it.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "core/dtype.h"
+
+namespace sinter {
+
+constexpr int max_rank = 6;
+constexpr int max_inputs = 8;
+constexpr int max_outputs = 4;
+
+// A view of memory. Strides are in elements.
+struct TensorRef {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  int32_t rank = 0;
+  int64_t dims[max_rank] = {};
+  int64_t strides[max_rank] = {};
+
+  template <class T>
+  T* as() const { return static_cast<T*>(data); }
+};
+
+// An op's attributes: one small trivially copyable struct per op (core/attrs.h), kept as bytes so that every call
+// has the same type and two calls can be compared.
+struct Attrs {
+  alignas(8) unsigned char bytes[64] = {};
+
+  template <class T>
+  static Attrs of(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(bytes));
+    Attrs a;
+    std::memcpy(a.bytes, &value, sizeof(T));
+    return a;
+  }
+  template <class T>
+  const T& as() const {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(bytes));
+    return *reinterpret_cast<const T*>(bytes);
+  }
+};
+
+enum class MathMode : uint8_t { full, tf32 };  // how fp32 products are computed
+
+struct KernelCall {
+  TensorRef in[max_inputs];
+  TensorRef out[max_outputs];
+  int n_in = 0;
+  int n_out = 0;
+  int variant = 0;           // which member of a family (PointwiseFn, …): one kernel entry serves several ops
+  uint32_t accumulate = 0;   // bit j: out[j] += result instead of out[j] = result
+  MathMode math = MathMode::full;
+  Attrs attrs;
+  void* stream = nullptr;    // cudaStream_t on CUDA, unused on the CPU
+  void* workspace = nullptr; // at least what the op's workspace rule asked for
+  int64_t workspace_bytes = 0;
+
+  bool accumulates(int output) const { return (accumulate >> output) & 1u; }
+};
+
+using Kernel = void (*)(const KernelCall&);
+
+}  // namespace sinter

@@ -1,0 +1,80 @@
+#include "nn/layers.h"
+
+#include <cmath>
+
+#include "ops/ops.h"
+#include "profile/range.h"
+
+namespace sinter {
+namespace {
+
+ParameterSpec linear_spec(const std::string& name, int64_t in, int64_t out) {
+  return {name + ".weight", {out, in}, Init::linear(in, out)};
+}
+
+}  // namespace
+
+Rope::Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where) {
+  int64_t half = head_dim / 2;
+  std::vector<double> c, s;
+  for (int64_t t = 0; t < positions; ++t)
+    for (int64_t i = 0; i < half; ++i) {
+      double angle = double(t) * std::pow(theta, -2.0 * double(i) / double(head_dim));
+      c.push_back(std::cos(angle));
+      s.push_back(std::sin(angle));
+    }
+  CategoryScope scope(MemoryCategory::parameter);
+  if (where.master == DType::f64) {
+    cos = from_vector(c, {positions, half}, where.device);
+    sin = from_vector(s, {positions, half}, where.device);
+  } else {
+    cos = from_vector(std::vector<float>(c.begin(), c.end()), {positions, half}, where.device);
+    sin = from_vector(std::vector<float>(s.begin(), s.end()), {positions, half}, where.device);
+  }
+}
+
+RmsNorm::RmsNorm(Parameters& p, const std::string& name, int64_t d, double eps)
+    : weight(p.add({name + ".weight", {d}, {Init::ones, 0}})), eps(eps) {}
+Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight, eps); }
+
+Linear::Linear(Parameters& p, const std::string& name, int64_t in, int64_t out) : weight(p.add(linear_spec(name, in, out))) {}
+Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight); }
+
+Attention::Attention(Parameters& p, const std::string& prefix, int64_t d, int64_t heads, const Rope& rope)
+    : heads(heads),
+      rope(&rope),
+      qkv(p.add_group({linear_spec(prefix + ".q", d, d), linear_spec(prefix + ".k", d, d), linear_spec(prefix + ".v", d, d)})),
+      o(p, prefix + ".o", d, d) {}
+
+Tensor Attention::operator()(const Tensor& x) const {
+  Range range("attn");
+  Heads h = split_heads(linear(x, qkv), rope->cos, rope->sin, {heads, heads, true});
+  return o(join_heads(naive_attention(h.q, h.k, h.v, true)));
+}
+
+Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+  SoftmaxAttrs attrs;
+  attrs.scale = 1 / std::sqrt(double(q.size(-1)));
+  attrs.causal = causal;
+  Tensor scores = [&] {
+    Range range("scores");
+    return matmul(q, k, false, true);
+  }();
+  Tensor p = [&] {
+    Range range("softmax");
+    return softmax(scores, attrs);
+  }();
+  Range range("value");
+  return matmul(p, v);
+}
+
+FeedForward::FeedForward(Parameters& p, const std::string& prefix, int64_t d, int64_t d_ff)
+    : gate_up(p.add_group({linear_spec(prefix + ".w1", d, d_ff), linear_spec(prefix + ".w3", d, d_ff)})),
+      w2(p, prefix + ".w2", d_ff, d) {}
+
+Tensor FeedForward::operator()(const Tensor& x) const {
+  Range range("ffn");
+  return w2(swiglu(linear(x, gate_up)));
+}
+
+}  // namespace sinter

@@ -1,0 +1,45 @@
+// The building blocks of the Transformer, each a few lines over ops.
+#pragma once
+#include "nn/model.h"
+
+namespace sinter {
+
+// One RoPE for all layers: tables of cos and sin, position × half the head dimension.
+struct Rope {
+  Tensor cos, sin;
+  Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where);
+};
+
+struct RmsNorm {
+  Tensor weight;
+  double eps;
+  RmsNorm(Parameters& p, const std::string& name, int64_t d, double eps);
+  Tensor operator()(const Tensor& x) const;
+};
+
+struct Linear {
+  Tensor weight;  // (out, in), no bias
+  Linear(Parameters& p, const std::string& name, int64_t in, int64_t out);
+  Tensor operator()(const Tensor& x) const;
+};
+
+struct Attention {
+  int64_t heads;
+  const Rope* rope;
+  Tensor qkv;  // q | k | v, one product
+  Linear o;
+  Attention(Parameters& p, const std::string& prefix, int64_t d, int64_t heads, const Rope& rope);
+  Tensor operator()(const Tensor& x) const;
+};
+
+struct FeedForward {
+  Tensor gate_up;  // w1 | w3, one product
+  Linear w2;
+  FeedForward(Parameters& p, const std::string& prefix, int64_t d, int64_t d_ff);
+  Tensor operator()(const Tensor& x) const;
+};
+
+// softmax(q·kᵀ/√D)·v, spelled out: scores are materialised. q, k, v: (batch, heads, positions, D).
+Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
+
+}  // namespace sinter

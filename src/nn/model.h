@@ -1,0 +1,33 @@
+// What the laboratory asks of a model: plain code from token ids to logits. Parallelism, precision, profiling and
+// compilation happen around it.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "nn/parameters.h"
+
+namespace sinter {
+
+struct ModelConfig {
+  std::string name = "custom";  // of a known size, or "custom"
+  int64_t d_model = 0, d_ff = 0, layers = 0, heads = 0;
+  int64_t vocab = 10000, ctx = 256;
+  double rope_theta = 10000, norm_eps = 1e-5;
+
+  int64_t head_dim() const { return d_model / heads; }
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual Tensor logits(const Tensor& tokens) const = 0;  // (batch, ctx) ids -> (batch, ctx, vocab)
+};
+
+// Declares its parameters (which are allocated afterwards) and returns the model.
+using MakeModel = std::function<std::unique_ptr<Model>(const ModelConfig&, Parameters&)>;
+
+const std::vector<ModelConfig>& known_sizes();           // tiny, mini, small, medium, large, xl, 2.7B
+const ModelConfig& known_size(const std::string& name);  // refuses others by listing what there is
+void validate(const ModelConfig& config);                // refuses what cannot be built, with the reason
+
+}  // namespace sinter

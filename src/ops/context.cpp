@@ -1,0 +1,55 @@
+#include "ops/context.h"
+
+namespace sinter {
+namespace {
+
+DeviceType target_of_meta = DeviceType::cpu;
+
+CachingAllocator::Source source_of(DeviceType device) {
+  DeviceBackend& b = backend_of(device);
+  return {[&b](size_t n) { return b.allocate(n); }, [&b](void* p) { b.free(p); }, [&b] { return b.free_bytes(); },
+          [device] { synchronize(device); }};
+}
+
+template <DeviceType device>
+CachingAllocator& the_allocator() {
+  // Never destroyed: tensors with static lifetime may be released after main.
+  static auto* allocator = new CachingAllocator(name_of(device), source_of(device));
+  return *allocator;
+}
+
+}  // namespace
+
+Context& context() {
+  thread_local Context c;
+  return c;
+}
+
+CachingAllocator& allocator_of(DeviceType device) {
+  switch (device) {
+    case DeviceType::cpu: return the_allocator<DeviceType::cpu>();
+    case DeviceType::cuda: return the_allocator<DeviceType::cuda>();
+    case DeviceType::meta: break;
+  }
+  return the_allocator<DeviceType::meta>();
+}
+
+void* current_stream(DeviceType device) {
+  if (device != DeviceType::cuda) return nullptr;
+  if (void* s = context().cuda_stream) return s;
+  static void* main_stream = backend_of(DeviceType::cuda).create_stream();
+  return main_stream;
+}
+
+void synchronize(DeviceType device) { backend_of(device).synchronize(current_stream(device)); }
+
+void set_meta_target(DeviceType device) { target_of_meta = device; }
+DeviceType meta_target() { return target_of_meta; }
+
+Event::Event(DeviceType device) : backend_(backend_of(device)), device_(device), native_(backend_.create_event()) {}
+Event::~Event() { backend_.destroy_event(native_); }
+void Event::record() { backend_.record(native_, current_stream(device_)); }
+void Event::wait() { backend_.synchronize_event(native_); }
+double Event::ms_since(const Event& begin) const { return backend_.elapsed_ms(begin.native_, native_); }
+
+}  // namespace sinter

@@ -1,0 +1,69 @@
+// What holds for the calls a thread makes: gradient mode, precision, streams, and who listens.
+#pragma once
+#include <optional>
+
+#include "backend/device.h"
+#include "core/kernel_call.h"
+#include "core/tensor.h"
+#include "memory/caching_allocator.h"
+
+namespace sinter {
+
+struct OpDef;
+class Interceptor;
+
+struct Context {
+  bool grad_enabled = true;
+  std::optional<DType> autocast;  // the 16-bit type of mixed precision
+  MathMode math = MathMode::full;
+  Interceptor* interceptor = nullptr;  // the newest; each knows the one before it
+  void* cuda_stream = nullptr;         // null: the process's main stream
+};
+Context& context();
+
+// Sets a field for as long as it lives.
+template <class T>
+class Scoped {
+ public:
+  Scoped(T& field, T value) : field_(field), old_(std::exchange(field, value)) {}
+  ~Scoped() { field_ = old_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& field_;
+  T old_;
+};
+
+struct NoGrad : Scoped<bool> {
+  NoGrad() : Scoped(context().grad_enabled, false) {}
+};
+struct Autocast : Scoped<std::optional<DType>> {
+  explicit Autocast(std::optional<DType> type) : Scoped(context().autocast, type) {}
+};
+
+CachingAllocator& allocator_of(DeviceType device);
+void* current_stream(DeviceType device);
+void synchronize(DeviceType device);
+// The meta device stands for this one: same workspaces, same memory rules.
+void set_meta_target(DeviceType device);
+DeviceType meta_target();
+
+// A moment on the current stream of a device.
+class Event {
+ public:
+  explicit Event(DeviceType device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record();
+  void wait();  // the host waits
+  double ms_since(const Event& begin) const;
+
+ private:
+  DeviceBackend& backend_;
+  DeviceType device_;
+  void* native_;
+};
+
+}  // namespace sinter

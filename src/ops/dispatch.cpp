@@ -1,0 +1,163 @@
+#include "ops/dispatch.h"
+
+#include "ops/ops.h"
+
+namespace sinter {
+
+RecordGradient record_gradient = nullptr;
+
+namespace {
+
+// A parameter's 16-bit copy, brought up to date if the master changed since.
+Tensor low_copy_of(const Tensor& parameter) {
+  TensorImpl& p = parameter.impl();
+  Tensor copy(p.low_copy);
+  if (p.low_copy_version != p.storage->version) {
+    uint32_t version = copy.impl().storage->version;
+    copy_into(copy, parameter);
+    copy.impl().storage->version = version;  // its meaning did not change: what was saved of it stays valid
+    p.low_copy_version = p.storage->version;
+  }
+  return copy;
+}
+
+// Applies the table's precision policy: `used` points at what the kernel will read, `held` keeps casts alive.
+void apply_autocast(const OpDef& op, TensorPtrs inputs, DType lower, std::array<Tensor, max_inputs>& held,
+                    std::array<const Tensor*, max_inputs>& used) {
+  DType target = op.autocast == AutocastPolicy::lower ? lower : DType::f32;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& t = *inputs[i];
+    if (!is_float(t.dtype()) || t.dtype() == target || t.dtype() == DType::f64) continue;
+    bool has_copy = t.impl().low_copy && t.impl().low_copy->ref.dtype == target;
+    held[i] = has_copy ? low_copy_of(t) : cast(t, target);
+    used[i] = &held[i];
+  }
+}
+
+Tensor new_tensor(const OutSpec& spec, DeviceType device) {
+  return spec.strides.rank() ? empty_strided(spec.dims, spec.strides, spec.dtype, device)
+                             : empty(spec.dims, spec.dtype, device);
+}
+
+[[noreturn]] void no_kernel(const OpDef& op, DeviceType device) {
+  fail_with(ErrorKind::usage, "{}: there is no kernel for it on {}", op.name, name_of(device));
+}
+
+// Whether output j can go to `to`, which must have the right shape in any case.
+bool can_write(const OpDef& op, int j, const Tensor& to, const OutSpec& spec, bool accumulate) {
+  check(to.dims() == spec.dims, "{}: output {} has shape {}, but the given destination {}", op.name, j, spec.dims, to.dims());
+  bool type_ok = to.dtype() == spec.dtype || ((op.writes_any_float >> j & 1) && is_float(to.dtype())) ||
+                 ((op.writes_fp32 >> j & 1) && to.dtype() == DType::f32 && is_16bit(spec.dtype));
+  return type_ok && (!accumulate || (op.accumulates >> j & 1));
+}
+
+void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, uint32_t accumulate) {
+  const OpDef& op = call.op;
+  // A meta call goes through everything but the launch, so that workspaces are accounted for too.
+  KernelCall k;
+  k.n_in = call.n_in();
+  k.n_out = outputs.n;
+  k.variant = op.variant;
+  k.accumulate = accumulate;
+  k.attrs = call.attrs;
+  k.math = context().math;
+  for (int i = 0; i < k.n_in; ++i) k.in[i] = call.in(i).ref();
+  for (int j = 0; j < k.n_out; ++j) k.out[j] = outputs[j].ref();
+
+  bool meta = device == DeviceType::meta;
+  DeviceType target = meta ? meta_target() : device;
+  k.stream = current_stream(device);
+  Ref<Storage> workspace;
+  if (op.workspace && (k.workspace_bytes = op.workspace(k, target)) > 0) {
+    CategoryScope scope(MemoryCategory::workspace);
+    workspace = new Storage(allocator_of(device), k.workspace_bytes, k.stream);
+    k.workspace = workspace->data;
+  }
+  if (meta) return;
+  Kernel kernel = backend_of(device).kernels().*(op.kernel);
+  if (!kernel) [[unlikely]] no_kernel(op, device);
+  kernel(k);
+}
+
+}  // namespace
+
+Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, const Destination* destination) {
+  Context& ctx = context();
+  std::array<const Tensor*, max_inputs> used{};
+  std::array<Tensor, max_inputs> held;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]->defined()) [[unlikely]]
+      fail_with(ErrorKind::usage, "{}: input {} is an empty Tensor", op.name, i);
+    if (inputs[i]->device() != inputs[0]->device()) [[unlikely]]
+      fail_with(ErrorKind::usage, "{}: input 0 is on {}, input {} on {}; move one with to(device)", op.name,
+                name_of(inputs[0]->device()), i, name_of(inputs[i]->device()));
+    used[i] = inputs[i];
+  }
+  if (ctx.autocast && op.autocast <= AutocastPolicy::fp32) apply_autocast(op, inputs, *ctx.autocast, held, used);
+  if (op.kernel)
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (used[i]->is_contiguous() || (op.accepts && op.accepts(used[i]->ref(), int(i), attrs))) continue;
+      check(!(op.mutates >> i & 1), "{}: input {} is written in place and must be contiguous", op.name, i);
+      held[i] = contiguous(*used[i]);
+      used[i] = &held[i];
+    }
+
+  OpCall call{op, {used.data(), inputs.size()}, attrs, ctx.autocast};
+  OutSpecs specs;
+  op.infer(call, specs);
+
+  DeviceType device = inputs.empty() ? destination->out[0]->device() : inputs[0]->device();
+  Outputs outputs;
+  outputs.n = specs.n;
+  uint32_t accumulate = 0;
+  for (int j = 0; j < specs.n; ++j) {
+    const OutSpec& spec = specs.out[j];
+    const Tensor* to = destination ? destination->out[j] : nullptr;
+    bool add = destination && (destination->accumulate >> j & 1);
+    if (to && can_write(op, j, *to, spec, add)) {
+      outputs.t[j] = *to;
+      to->bump_version();
+      accumulate |= uint32_t(add) << j;
+      continue;
+    }
+    check(!to || destination->optional, "{}: output {} is {} and cannot be {} a {} tensor", op.name, j, name_of(spec.dtype),
+          add ? "added to" : "written to", to ? name_of(to->dtype()) : "");
+    if (spec.view_of >= 0) {
+      outputs.t[j] = make_view(call.in(spec.view_of), spec.dims, spec.strides, spec.offset);
+    } else {
+      outputs.t[j] = new_tensor(spec, device);
+    }
+  }
+  if (op.kernel) run_kernel(call, outputs, device, accumulate);
+  if (op.mutates) [[unlikely]]
+    for (int i = 0; i < call.n_in(); ++i)
+      if (op.mutates >> i & 1) inputs[i]->bump_version();
+
+  if (ctx.grad_enabled && op.grad && !destination && record_gradient) record_gradient(call, inputs, outputs);
+  for (Interceptor* i = ctx.interceptor; i; i = i->next) i->called(call, inputs, outputs);
+  return outputs;
+}
+
+Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device) {
+  int64_t elements = 1;
+  for (int d = 0; d < dims.rank(); ++d) {
+    check(dims[d] >= 0, "a tensor's sizes cannot be negative: {}", dims);
+    elements = dims[d] == 0 ? 0 : elements + (dims[d] - 1) * strides[d];
+    if (elements == 0) break;
+  }
+  Ref<TensorImpl> impl = new TensorImpl;
+  impl->storage = new Storage(allocator_of(device), elements * size_of(dtype), current_stream(device));
+  impl->device = device;
+  impl->ref.dtype = dtype;
+  impl->ref.data = impl->storage->data;
+  impl->ref.rank = dims.rank();
+  std::copy(dims.begin(), dims.end(), impl->ref.dims);
+  std::copy(strides.begin(), strides.end(), impl->ref.strides);
+  return Tensor(std::move(impl));
+}
+
+Tensor empty(const Dims& dims, DType dtype, DeviceType device) {
+  return empty_strided(dims, contiguous_strides(dims), dtype, device);
+}
+
+}  // namespace sinter

@@ -1,0 +1,55 @@
+// The one function everything passes through.
+#pragma once
+#include "ops/context.h"
+#include "ops/op.h"
+
+namespace sinter {
+
+// Where outputs go instead of fresh memory; null entries are allocated.
+struct Destination {
+  std::array<const Tensor*, max_outputs> out = {};
+  uint32_t accumulate = 0;  // bit j: add to out[j]
+  bool optional = false;    // an output the op cannot put there (its type, or no way to add) gets fresh memory instead
+};
+
+Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, const Destination* destination = nullptr);
+
+template <class... T>
+Outputs dispatch(const OpDef& op, const Attrs& attrs, const T&... inputs) {
+  const Tensor* ptrs[] = {&inputs...};
+  return dispatch_op(op, ptrs, attrs);
+}
+
+// Sees every call after it ran. The tape, the tracer and the profiler are interceptors.
+class Interceptor {
+ public:
+  // `inputs` are what the caller passed (a parameter stays itself), `used` what the kernel read after the precision
+  // policy (a parameter's 16-bit copy).
+  virtual void called(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) = 0;
+  virtual ~Interceptor() = default;
+  Interceptor* next = nullptr;
+};
+
+// Listens for as long as it lives.
+class Listening {
+ public:
+  explicit Listening(Interceptor& i) : interceptor_(i) {
+    i.next = context().interceptor;
+    context().interceptor = &i;
+  }
+  ~Listening() { context().interceptor = interceptor_.next; }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+
+ private:
+  Interceptor& interceptor_;
+};
+
+// The tape is consulted on every call without being installed (autograd/tape.cpp sets it at start).
+using RecordGradient = void (*)(const OpCall& used, TensorPtrs inputs, const Outputs& outputs);
+extern RecordGradient record_gradient;
+
+Tensor empty(const Dims& dims, DType dtype, DeviceType device);
+Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device);
+
+}  // namespace sinter

@@ -1,0 +1,135 @@
+// OpDef: everything the engine knows about an operation, as data. Dispatch, tape, tracer, precision policy, FLOP counts
+// and generated tests all read this one table (docs/adding-an-op.md).
+#pragma once
+#include <array>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/kernels.h"
+#include "core/attrs.h"
+#include "core/tensor.h"
+
+namespace sinter {
+
+struct OpDef;
+using TensorPtrs = std::span<const Tensor* const>;
+
+struct Outputs {
+  std::array<Tensor, max_outputs> t;
+  int n = 0;
+  const Tensor& operator[](int i) const { return t[i]; }
+};
+
+// A call before it runs: what shape rules and cost rules see. Inputs have been cast as the precision policy says.
+struct OpCall {
+  const OpDef& op;
+  TensorPtrs inputs;
+  const Attrs& attrs;
+  std::optional<DType> autocast;
+
+  const Tensor& in(int i) const { return *inputs[i]; }
+  int n_in() const { return int(inputs.size()); }
+  template <class T>
+  const T& attrs_as() const { return attrs.as<T>(); }
+};
+
+struct OutSpec {
+  Dims dims;
+  DType dtype = DType::f32;
+  Dims strides;       // empty: contiguous
+  int view_of = -1;   // an input this output is a view of, at `offset` elements
+  int64_t offset = 0;
+};
+struct OutSpecs {
+  std::array<OutSpec, max_outputs> out;
+  int n = 0;
+  void add(const Dims& dims, DType dtype) { out[n++] = {dims, dtype, {}, -1, 0}; }
+  void add_strided(const Dims& dims, DType dtype, const Dims& strides) { out[n++] = {dims, dtype, strides, -1, 0}; }
+  void add_view(int input, const Dims& dims, DType dtype, const Dims& strides, int64_t offset) {
+    out[n++] = {dims, dtype, strides, input, offset};
+  }
+};
+
+// What a gradient rule works with. Rules are written with ops, so a backward pass can itself be recorded.
+class GradCall {
+ public:
+  virtual ~GradCall() = default;
+  virtual const Tensor& input(int i) const = 0;   // as saved (cast by the policy); saves_inputs must name it
+  virtual const Tensor& output(int i) const = 0;  // saves_outputs must name it
+  virtual const Tensor& grad(int output) const = 0;
+  virtual Dims input_dims(int i) const = 0;
+  virtual DType input_dtype(int i) const = 0;
+  virtual bool needs(int input) const = 0;
+  virtual const Attrs& attrs() const = 0;
+
+  // Output j of the call is the gradient of input targets[j] (-1: a by-product). Where that gradient already has a
+  // place (a parameter's buffer, a sum begun by another consumer) and the op allows it, it is written or added there.
+  virtual void emit(std::span<const int> targets, const OpDef& op, TensorPtrs inputs, const Attrs& attrs) = 0;
+  virtual void give(int input, const Tensor& grad) = 0;  // an existing tensor, which may be shared, is the gradient
+
+  template <class... T>
+  void emit_to(int target, const OpDef& op, const Attrs& attrs, const T&... in) {
+    const Tensor* ptrs[] = {&in...};
+    emit(std::span<const int>(&target, 1), op, ptrs, attrs);
+  }
+  template <class... T>
+  void emit_all(std::initializer_list<int> targets, const OpDef& op, const Attrs& attrs, const T&... in) {
+    const Tensor* ptrs[] = {&in...};
+    emit(std::span<const int>(targets.begin(), targets.size()), op, ptrs, attrs);
+  }
+};
+
+// FLOPs of matrix products count apart from the rest: MFU and peak checks speak of them alone.
+struct Cost {
+  double matmul_flops = 0, other_flops = 0;
+};
+
+enum class Fuse : uint8_t { pointwise, row_reduction, view, opaque };
+
+// What mixed precision does with an op's floating-point inputs.
+//   lower     cast to the 16-bit type; the result is 16-bit           (products)
+//   fp32      cast to fp32; the result is fp32                         (layer_norm)
+//   promote   taken as they are; the result has the widest type among them (add, where)
+//   internal  taken as they are, computed in fp32; a 16-bit result where the shape rule says so (rms_norm, softmax, loss)
+//   none      taken as they are
+enum class AutocastPolicy : uint8_t { lower, fp32, promote, internal, none };
+const char* name_of(AutocastPolicy p);
+
+// A test input: one tensor per shape, and how to fill it.
+struct SampleInput {
+  enum Fill : uint8_t { normal, positive, token_ids, boolean, angles };
+  Dims dims;
+  Fill fill = normal;
+  int64_t below = 0;  // token_ids: less than this
+};
+struct Sample {
+  std::vector<SampleInput> inputs;
+  Attrs attrs;
+};
+
+struct OpDef {
+  const char* name;
+  void (*infer)(const OpCall&, OutSpecs&);
+  void (*grad)(GradCall&) = nullptr;  // null: not differentiable
+  Cost (*cost)(const OpCall&, const Outputs&) = nullptr;
+  int64_t (*workspace)(const KernelCall&, DeviceType) = nullptr;
+  Kernel KernelTable::* kernel = nullptr;  // null for views
+  int variant = 0;
+  Fuse fuse = Fuse::opaque;
+  AutocastPolicy autocast = AutocastPolicy::none;
+  uint32_t saves_inputs = 0, saves_outputs = 0;  // bit masks: what the gradient rule reads
+  uint32_t mutates = 0;                          // inputs written in place
+  uint32_t accumulates = 0;                      // outputs the kernel can add to instead of overwriting
+  uint32_t writes_any_float = 0;                 // outputs whose float type a given destination may choose
+  uint32_t writes_fp32 = 0;                      // 16-bit outputs that a given destination may have in fp32
+  uint32_t differentiable = 1;                   // outputs that gradients flow through
+  // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
+  bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;
+  std::vector<Sample> samples = {};
+};
+
+std::span<const OpDef* const> all_ops();
+const OpDef* find_op(const std::string& name);
+
+}  // namespace sinter

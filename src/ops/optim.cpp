@@ -1,0 +1,29 @@
+// The optimizer's arithmetic: over whole flat buffers, in place, with its numbers on the device (core/attrs.h, StepState).
+#include "ops/rules.h"
+
+namespace sinter::ops {
+namespace {
+
+void infer_sum_squares(const OpCall& c, OutSpecs& out) {
+  rules::check_float(c, 0);
+  out.add({}, DType::f64);
+}
+void infer_nothing(const OpCall&, OutSpecs&) {}
+
+void infer_update(const OpCall& c, OutSpecs&) {
+  const Tensor &p = c.in(0), &g = c.in(1);
+  check(p.dims() == g.dims(), "{}: parameters {} and gradients {} differ in shape", c.op.name, p.dims(), g.dims());
+}
+
+}  // namespace
+
+const OpDef sum_squares{.name = "sum_squares",
+                        .infer = infer_sum_squares,
+                        .workspace = workspace::full_reduction,
+                        .kernel = &KernelTable::sum_squares,
+                        .samples = {{{{{100003}}}, {}}}};
+const OpDef prepare_step{.name = "prepare_step", .infer = infer_nothing, .kernel = &KernelTable::prepare_step, .mutates = 1};
+const OpDef adamw{.name = "adamw", .infer = infer_update, .kernel = &KernelTable::adamw, .mutates = 0b101101};
+const OpDef sgd{.name = "sgd", .infer = infer_update, .kernel = &KernelTable::sgd, .mutates = 0b10101};
+
+}  // namespace sinter::ops

@@ -1,0 +1,38 @@
+// y = silu(gate) · up, with gate | up side by side as one product leaves them.
+#include "ops/rules.h"
+
+namespace sinter {
+namespace ops {
+namespace {
+
+void infer_swiglu(const OpCall& c, OutSpecs& out) {
+  rules::check_float(c, 0);
+  check(c.in(0).rank() >= 1 && c.in(0).size(-1) % 2 == 0, "swiglu: the last dimension of {} must hold gate and up", c.in(0).dims());
+  out.add(c.in(0).dims().with_last(c.in(0).size(-1) / 2), c.in(0).dtype());
+}
+void grad_swiglu(GradCall& g) { g.emit_to(0, swiglu_backward, {}, g.input(0), g.grad(0)); }
+void infer_swiglu_backward(const OpCall& c, OutSpecs& out) { rules::same_as(0, c, out); }
+
+}  // namespace
+
+const OpDef swiglu{.name = "swiglu",
+                   .infer = infer_swiglu,
+                   .grad = grad_swiglu,
+                   .cost = rules::per_element,
+                   .kernel = &KernelTable::swiglu,
+                   .saves_inputs = 1,
+                   .accepts = rules::rows,
+                   .samples = {{{{{2, 3, 8}}}, {}}, {{{{5, 258}}}, {}}}};
+
+const OpDef swiglu_backward{.name = "swiglu_backward",
+                            .infer = infer_swiglu_backward,
+                            .cost = rules::per_element,
+                            .kernel = &KernelTable::swiglu_backward,
+                            .accepts = rules::rows,
+                            .samples = {{{{{2, 3, 8}}, {{2, 3, 4}}}, {}}}};
+
+}  // namespace ops
+
+Tensor swiglu(const Tensor& gate_up) { return dispatch(ops::swiglu, {}, gate_up)[0]; }
+
+}  // namespace sinter

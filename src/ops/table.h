@@ -1,0 +1,33 @@
+// The definitions, for gradient rules and whoever needs an op itself.
+#pragma once
+#include "ops/op.h"
+
+namespace sinter::ops {
+
+// pointwise.cpp
+extern const OpDef add, sub, mul, div, neg, exp, log, sqrt, rsqrt, sigmoid, silu, gelu, tanh, relu, square, affine, where,
+    cast, copy, sigmoid_backward, silu_backward, gelu_backward, tanh_backward, relu_backward;
+// view.cpp
+extern const OpDef reshape, transpose, slice, expand;
+// reduce.cpp
+extern const OpDef sum;
+// matmul.cpp
+extern const OpDef matmul, linear, linear_input_grad, linear_weight_grad;
+// norm.cpp
+extern const OpDef rms_norm, rms_norm_backward, layer_norm, layer_norm_backward;
+// softmax.cpp
+extern const OpDef softmax, softmax_backward;
+// loss.cpp
+extern const OpDef cross_entropy, cross_entropy_backward;
+// embed.cpp
+extern const OpDef embedding, embedding_backward;
+// heads.cpp
+extern const OpDef split_heads, split_heads_backward;
+// swiglu.cpp
+extern const OpDef swiglu, swiglu_backward;
+// fill.cpp
+extern const OpDef fill, random_normal, random_uniform, random_integers;
+// optim.cpp
+extern const OpDef sum_squares, prepare_step, adamw, sgd;
+
+}  // namespace sinter::ops

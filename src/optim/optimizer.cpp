@@ -1,0 +1,84 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "ops/ops.h"
+#include "ops/table.h"
+#include "profile/range.h"
+
+namespace sinter {
+
+Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options) : parameters_(parameters), options_(options) {
+  check(parameters.grad().defined(), "the optimizer has nothing to train: every parameter is frozen");
+  CategoryScope scope(MemoryCategory::optimizer);
+  state_ = zeros({step_state_size}, DType::f64, parameters.options().device);
+  fill(slice(state_, 0, state_loss_scale, 1), options.loss_scaling ? options.initial_loss_scale : 1);
+}
+
+void Optimizer::step(double learning_rate) {
+  Range range("optimizer");
+  NoGrad off;
+  if (learning_rate != learning_rate_) fill(slice(state_, 0, state_lr, 1), learning_rate_ = learning_rate);
+  auto ranges = parameters_.ranges_with_grad();
+  Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
+  if (options_.max_norm > 0 || options_.loss_scaling) {
+    CategoryScope scope(MemoryCategory::temporary);
+    dispatch(ops::prepare_step, attrs, state_, dispatch(ops::sum_squares, {}, parameters_.grad())[0]);
+  } else {
+    dispatch(ops::prepare_step, attrs, state_);
+  }
+  for (auto [begin, end] : ranges) update(begin, end);
+  parameters_.low_copy_is_current();
+}
+
+Tensor Optimizer::loss_scale(DType dtype) const {
+  if (!options_.loss_scaling) return {};
+  return cast(reshape(slice(state_, 0, state_loss_scale, 1), {}), dtype);
+}
+
+std::vector<double> Optimizer::state() const { return to_vector(state_); }
+
+Tensor Optimizer::part(const Tensor& role, int64_t begin, int64_t end) const {
+  return make_view(role, {end - begin}, {1}, begin);
+}
+
+void Optimizer::run(const OpDef& op, const Attrs& attrs, std::vector<Tensor> inputs, int64_t begin, int64_t end) const {
+  if (parameters_.low_copy().defined()) inputs.push_back(part(parameters_.low_copy(), begin, end));
+  std::vector<const Tensor*> ptrs;
+  for (const Tensor& t : inputs) ptrs.push_back(&t);
+  dispatch_op(op, ptrs, attrs);
+}
+
+AdamW::AdamW(Parameters& parameters, const AdamWOptions& o)
+    : Optimizer(parameters, o),
+      attrs_{o.beta1, o.beta2, o.eps, o.weight_decay},
+      m_(parameters.new_role(parameters.options().master, MemoryCategory::optimizer)),
+      v_(parameters.new_role(parameters.options().master, MemoryCategory::optimizer)) {}
+
+void AdamW::update(int64_t b, int64_t e) {
+  run(ops::adamw, Attrs::of(attrs_),
+      {part(parameters_.master(), b, e), part(parameters_.grad(), b, e), part(m_, b, e), part(v_, b, e), state_}, b, e);
+}
+
+Sgd::Sgd(Parameters& parameters, const SgdOptions& o) : Optimizer(parameters, o), attrs_{o.momentum, o.weight_decay} {
+  DType type = parameters.options().master;
+  momentum_ = o.momentum != 0 ? parameters.new_role(type, MemoryCategory::optimizer) : Tensor();
+}
+
+void Sgd::update(int64_t b, int64_t e) {
+  Tensor grad = part(parameters_.grad(), b, e);
+  // Without momentum the kernel never touches its buffer; the gradient stands in for it.
+  Tensor momentum = momentum_.defined() ? part(momentum_, b, e) : grad;
+  run(ops::sgd, Attrs::of(attrs_), {part(parameters_.master(), b, e), grad, momentum, state_}, b, e);
+}
+
+double cosine_schedule(int64_t step, double peak, double floor, int64_t warmup, int64_t total) {
+  check(warmup >= 0 && total >= warmup, "the schedule needs 0 <= warm-up ({}) <= total ({})", warmup, total);
+  if (step < warmup) return peak * double(step + 1) / double(warmup);
+  if (step >= total) return floor;
+  double progress = double(step - warmup) / double(std::max<int64_t>(1, total - warmup));
+  return floor + 0.5 * (peak - floor) * (1 + std::cos(std::numbers::pi * progress));
+}
+
+}  // namespace sinter

@@ -1,0 +1,66 @@
+// Optimizers over the flat buffers. Learning rate, step count, clipping and loss scale live on the device (StepState), so a
+// step never waits for the host.
+#pragma once
+#include "nn/parameters.h"
+
+namespace sinter {
+
+struct OptimizerOptions {
+  double max_norm = 0;          // clip the global gradient norm to this; 0: no clipping
+  bool loss_scaling = false;    // fp16: dynamic, decided on the device
+  double initial_loss_scale = 65536;
+};
+
+class Optimizer {
+ public:
+  Optimizer(Parameters& parameters, const OptimizerOptions& options);
+  virtual ~Optimizer() = default;
+
+  void step(double learning_rate);  // uses and keeps the gradients; call zero_grad() before the next backward
+  Tensor loss_scale(DType dtype) const;  // the seed of backward(); undefined without loss scaling
+  std::vector<double> state() const;  // waits for the device: for reports and tests
+
+ protected:
+  virtual void update(int64_t begin, int64_t end) = 0;  // of the trainable part
+  Tensor part(const Tensor& role, int64_t begin, int64_t end) const;
+  // The given inputs, and the 16-bit copy's part if there is one.
+  void run(const OpDef& op, const Attrs& attrs, std::vector<Tensor> inputs, int64_t begin, int64_t end) const;
+
+  Parameters& parameters_;
+  OptimizerOptions options_;
+  Tensor state_;
+
+ private:
+  double learning_rate_ = -1;
+};
+
+struct AdamWOptions : OptimizerOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+};
+class AdamW : public Optimizer {
+ public:
+  AdamW(Parameters& parameters, const AdamWOptions& options);
+
+ private:
+  void update(int64_t begin, int64_t end) override;
+  AdamWAttrs attrs_;
+  Tensor m_, v_;
+};
+
+struct SgdOptions : OptimizerOptions {
+  double momentum = 0, weight_decay = 0;
+};
+class Sgd : public Optimizer {
+ public:
+  Sgd(Parameters& parameters, const SgdOptions& options);
+
+ private:
+  void update(int64_t begin, int64_t end) override;
+  SgdAttrs attrs_;
+  Tensor momentum_;
+};
+
+// Linear warm-up to the peak over `warmup` steps, then a cosine down to `floor` at `total`. Steps count from 0.
+double cosine_schedule(int64_t step, double peak, double floor, int64_t warmup, int64_t total);
+
+}  // namespace sinter

@@ -1,0 +1,32 @@
+#!/bin/sh
+# run_tests.sh BUILD_DIR [ctest arguments]: runs CTest and ends with a summary in test cases, not CTest entries.
+set -eu
+. "$(dirname -- "$0")/common.sh"
+build=$1; shift
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+start=$(date +%s)
+code=0
+ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error "$@" || code=$?
+seconds=$(($(date +%s) - start))
+
+log=$build/Testing/Temporary/LastTest.log
+# GoogleTest prints "[  FAILED  ] Suite.Name (3 ms)" once per test, and again without a time in its own summary.
+count() { grep -c "^\[ *$1 *\] .* ([0-9]* ms)\$" "$log" || true; }
+echo
+echo "== summary: $build, $seconds s =="
+echo "test cases: $(count OK) passed, $(count FAILED) failed, $(count SKIPPED) skipped"
+skipped=$(sed -n 's/^\[  SKIPPED \] \([^ ]*\) ([0-9]* ms)$/\1/p' "$log" | grep -v Gpu | sort -u || true)
+if [ -n "$skipped" ]; then
+  echo "skipped, GPU tests apart:"
+  echo "$skipped" | head -n 20 | sed 's/^/  /'
+fi
+if ! grep -q '^SINTER_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+  sh "$root/tools/gpu_record.sh" status "$build"
+fi
+if [ "$code" -eq 0 ]; then
+  echo "tests: PASSED"
+else
+  echo "tests: FAILED (a process that died counts none of its cases):"
+  sed 's/^[0-9]*:/  /' "$build/Testing/Temporary/LastTestsFailed.log" 2>/dev/null || true
+fi
+exit "$code"
