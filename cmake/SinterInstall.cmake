@@ -11,7 +11,7 @@ endif()
 # src/core/tensor.h → include/sinter/core/tensor.h. Both include/ and include/sinter/ are on the include path, so that
 # <sinter/sinter.hpp> and the "core/tensor.h" that it includes are found.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION include/sinter
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "*.def" PATTERN "cli" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "*.def")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sinter/ DESTINATION include/sinter)
 file(GLOB peers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/peers/*.py)
 install(FILES ${peers} DESTINATION share/sinter/peers)

@@ -6,10 +6,11 @@ build=$1; shift
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 start=$(date +%s)
 code=0
-ctest --test-dir "$build" -j "$jobs" --output-on-failure --no-tests=error "$@" || code=$?
+ctest --test-dir "$build" -j "$jobs" --no-tests=error "$@" || code=$?
 seconds=$(($(date +%s) - start))
 
 log=$build/Testing/Temporary/LastTest.log
+[ "$code" -eq 0 ] || awk -f "$root/tools/failures.awk" "$log"
 # GoogleTest prints "[  FAILED  ] Suite.Name (3 ms)" once per test, and again without a time in its own summary.
 count() { grep -c "^\[ *$1 *\] .* ([0-9]* ms)\$" "$log" || true; }
 echo

@@ -37,7 +37,7 @@ class Backward : public GradCall {
         GradientTarget* t = n->in[i].target.get();
         if (!t) continue;
         if (t->is_leaf()) {
-          ++static_cast<Leaf*>(t)->pending;
+          expect_contribution(static_cast<Leaf&>(*t), pass);
         } else if (auto* next = static_cast<Node*>(t); next->visited != pass) {
           next->visited = pass;
           stack.push_back(next);
@@ -47,6 +47,13 @@ class Backward : public GradCall {
     // Newest first: when a node's turn comes, everything that used its outputs has run.
     std::sort(nodes_.begin(), nodes_.end(), [](Node* a, Node* b) { return a->sequence > b->sequence; });
     for (Node* n : nodes_) alive_.emplace_back(n);
+  }
+
+  // A pass that was refused half-way may have left a count behind; a new pass starts from 0.
+  static void expect_contribution(Leaf& leaf, int64_t pass) {
+    if (leaf.pass != pass) leaf.pending = 0;
+    leaf.pass = pass;
+    ++leaf.pending;
   }
 
   void run_node(Node& n) {
@@ -69,10 +76,13 @@ class Backward : public GradCall {
     for (auto& out : n.out) out.saved = out.grad = {};
   }
 
-  void check_saved(const Node& n) const {
+  static void check_saved(const Node& n) {
     for (int i = 0; i < n.n_in; ++i)
       check(!n.in[i].saved.defined() || n.in[i].saved.impl().storage->version == n.in[i].saved_version,
             "backward of {}: input {} was changed in place after the forward pass, its gradient would be wrong", n.op->name, i);
+    for (int j = 0; j < n.n_out; ++j)
+      check(!n.out[j].saved.defined() || n.out[j].saved.impl().storage->version == n.out[j].saved_version,
+            "backward of {}: its result was changed in place after the forward pass, the gradient would be wrong", n.op->name);
   }
 
   void contribution_done(const Node::Input& in) {
@@ -84,13 +94,30 @@ class Backward : public GradCall {
 
   // --- what rules see ---------------------------------------------------------------------------------------------
 
-  const Tensor& input(int i) const override { return node_->in[i].saved; }
+  const Tensor& input(int i) const override { return saved_input(*node_, i); }
   const Tensor& output(int j) const override { return node_->out[j].saved; }
   const Tensor& grad(int j) const override { return node_->out[j].grad; }
   Dims input_dims(int i) const override { return node_->in[i].dims; }
   DType input_dtype(int i) const override { return node_->in[i].dtype; }
   bool needs(int i) const override { return bool(node_->in[i].target); }
   const Attrs& attrs() const override { return node_->attrs; }
+
+  // Note [Computed again]: the result is left with its producer, for other consumers.
+  static const Tensor& saved_input(Node& n, int i) {
+    Node::Input& in = n.in[i];
+    if (!in.again) return in.saved;
+    auto& producer = static_cast<Node&>(*in.target);
+    Tensor& result = producer.out[in.slot].saved;
+    if (!result.defined()) {
+      const Tensor* inputs[max_recorded_inputs];
+      for (int k = 0; k < producer.n_in; ++k) inputs[k] = &saved_input(producer, k);
+      check_saved(producer);
+      Autocast precision(producer.autocast);
+      CategoryScope scope(MemoryCategory::temporary);
+      result = dispatch_op(*producer.op, {inputs, size_t(producer.n_in)}, producer.attrs)[in.slot];
+    }
+    return result;
+  }
 
   void emit(std::span<const int> targets, const OpDef& op, TensorPtrs inputs, const Attrs& attrs) override {
     Destination d;
@@ -99,6 +126,7 @@ class Backward : public GradCall {
     for (size_t j = 0; j < targets.size(); ++j) {
       if (targets[j] < 0 || !needs(targets[j])) continue;
       any = true;
+      if (is_shared(targets, j)) continue;
       if ((d.out[j] = place_of(node_->in[targets[j]]))) d.accumulate |= uint32_t(holds_sum(node_->in[targets[j]])) << j;
     }
     if (!any) return;
@@ -111,6 +139,17 @@ class Backward : public GradCall {
       if (!in_place) deliver(in, std::move(outputs.t[j]));
       else if (in.target->is_leaf()) static_cast<Leaf&>(*in.target).has_grad = true;
     }
+  }
+
+  // Another output of the same call is a gradient of the same tensor: they must be added, not written over each other.
+  bool is_shared(std::span<const int> targets, size_t j) const {
+    const Node::Input& in = node_->in[targets[j]];
+    for (size_t k = 0; k < targets.size(); ++k) {
+      if (k == j || targets[k] < 0) continue;
+      const Node::Input& other = node_->in[targets[k]];
+      if (other.target.get() == in.target.get() && other.slot == in.slot) return true;
+    }
+    return false;
   }
 
   void give(int i, const Tensor& grad) override {

@@ -1,4 +1,8 @@
 // One recorded call.
+//
+// Note [Computed again]: what a gradient rule reads is kept alive until backward. Where it is the result of a cheap op (a
+// norm, a SwiGLU: OpDef::cheap) whose own inputs are kept anyway, it is not kept but computed again from them when backward
+// needs it. The producer runs its own gradient later than any consumer, so its inputs are still there.
 #pragma once
 #include "autograd/tape.h"
 
@@ -12,6 +16,7 @@ class Node : public GradientTarget {
 
   struct Input {
     Tensor saved;                // only what the gradient rule reads
+    bool again = false;          // … which `target` computes again
     uint32_t saved_version = 0;  // of the saved tensor's storage when it was saved
     Ref<GradientTarget> target;  // null: needs no gradient
     int slot = 0;                // which output of the target
@@ -20,6 +25,7 @@ class Node : public GradientTarget {
   };
   struct Output {
     Tensor saved;
+    uint32_t saved_version = 0;
     Tensor grad;  // the sum so far
     Dims dims;
     DType dtype = DType::f32;
@@ -30,6 +36,7 @@ class Node : public GradientTarget {
   int64_t sequence = 0;  // calls are numbered: a consumer is always newer than what it consumes
   int64_t visited = 0;   // the backward pass that last reached this node
   DeviceType device = DeviceType::cpu;
+  std::optional<DType> autocast;  // in force when the call was made
   int n_in = 0, n_out = 0;
   bool done = false;     // its saved tensors are gone
   std::array<Input, max_recorded_inputs> in;

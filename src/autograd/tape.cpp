@@ -10,6 +10,14 @@ thread_local int64_t next_sequence = 0;
 // Saved tensors keep their memory but not their place on the tape: an output that kept its own node alive would be a cycle.
 Tensor saved(const Tensor& t) { return t.impl().target ? t.detach() : t; }
 
+// Whether the op that made this input is cheap and keeps all it was made from (Note [Computed again]).
+bool can_compute_again(const Node::Input& in) {
+  if (!in.target || in.target->is_leaf()) return false;
+  auto& producer = static_cast<Node&>(*in.target);
+  uint32_t all = (1u << producer.n_in) - 1;
+  return producer.op->cheap && (producer.op->saves_inputs & all) == all;
+}
+
 void record(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) {
   bool any = false;
   for (const Tensor* t : inputs) any |= t->requires_grad();
@@ -23,6 +31,7 @@ void record(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) {
   node->attrs = used.attrs;
   node->sequence = ++next_sequence;
   node->device = outputs[0].device();
+  node->autocast = used.autocast;
   node->n_in = int(inputs.size());
   node->n_out = outputs.n;
   for (int i = 0; i < node->n_in; ++i) {
@@ -37,16 +46,19 @@ void record(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) {
       in.target = source.target;
       in.slot = source.output_index;
     }
-    if (op.saves_inputs >> i & 1) {
-      in.saved = saved(read);
-      in.saved_version = in.saved.impl().storage->version;
-    }
+    if (!(op.saves_inputs >> i & 1)) continue;
+    if ((in.again = can_compute_again(in))) continue;
+    in.saved = saved(read);
+    in.saved_version = in.saved.impl().storage->version;
   }
   for (int j = 0; j < outputs.n; ++j) {
     Node::Output& out = node->out[j];
     out.dims = outputs[j].dims();
     out.dtype = outputs[j].dtype();
-    if (op.saves_outputs >> j & 1) out.saved = outputs[j].detach();
+    if (op.saves_outputs >> j & 1) {
+      out.saved = outputs[j].detach();
+      out.saved_version = out.saved.impl().storage->version;
+    }
     if (op.differentiable >> j & 1) {
       outputs[j].impl().requires_grad = true;
       outputs[j].impl().target = node.get();

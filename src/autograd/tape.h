@@ -19,7 +19,8 @@ class Leaf : public GradientTarget {
 
  private:
   friend class Backward;
-  int64_t pending = 0;  // contributions still to come in this pass
+  int64_t pass = 0;     // the backward pass that last counted
+  int64_t pending = 0;  // contributions still to come in it
 };
 
 // Makes x a leaf. Its tensor may have no memory yet (parameters are declared before they are allocated).

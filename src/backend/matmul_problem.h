@@ -87,21 +87,20 @@ inline bool merge_batches(Matrix* (&ms)[3], MatmulOperand* (&os)[3], int64_t& ou
 
 }  // namespace matmul_detail
 
-// True when the operand can be handed to a BLAS as it lies (the op copies it otherwise).
+// True when the operand can be handed to a BLAS as it lies (the op copies it otherwise): the rows of the matrix or of its
+// transpose are contiguous and do not overlap, as those of an expanded tensor do.
 inline bool matmul_operand_ok(const TensorRef& t, bool fold) {
   if (t.rank < 2) return false;
-  if (fold) {
-    if (t.strides[t.rank - 1] != 1 && t.dims[t.rank - 1] != 1) return false;
-    int64_t expected = -1;
-    for (int d = t.rank - 2; d >= 0; --d) {
-      if (t.dims[d] == 1) continue;
-      if (expected >= 0 && t.strides[d] != expected) return false;
-      expected = t.strides[d] * t.dims[d];
-    }
-    return true;
+  auto m = matmul_detail::matrix_of(t, fold);
+  bool by_rows = (m.col_stride == 1 || m.cols == 1) && (m.rows == 1 || m.row_stride >= m.cols);
+  if (!fold) return by_rows || ((m.row_stride == 1 || m.rows == 1) && (m.cols == 1 || m.col_stride >= m.rows));
+  int64_t expected = -1;
+  for (int d = t.rank - 2; d >= 0; --d) {
+    if (t.dims[d] == 1) continue;
+    if (expected >= 0 && t.strides[d] != expected) return false;
+    expected = t.strides[d] * t.dims[d];
   }
-  auto m = matmul_detail::matrix_of(t, false);
-  return m.col_stride == 1 || m.row_stride == 1 || m.cols == 1 || m.rows == 1;
+  return by_rows;
 }
 
 inline bool matmul_problem(const KernelCall& call, MatmulProblem& p) {

@@ -139,9 +139,9 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
 }
 
 Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device) {
+  for (int64_t n : dims) check(n >= 0, "a tensor's sizes cannot be negative: {}", dims);
   int64_t elements = 1;
   for (int d = 0; d < dims.rank(); ++d) {
-    check(dims[d] >= 0, "a tensor's sizes cannot be negative: {}", dims);
     elements = dims[d] == 0 ? 0 : elements + (dims[d] - 1) * strides[d];
     if (elements == 0) break;
   }

@@ -20,6 +20,7 @@ void infer_split_heads(const OpCall& c, OutSpecs& out) {
   out.add({x.size(0), a.kv_heads, x.size(1), D}, x.dtype());
   out.add({x.size(0), a.kv_heads, x.size(1), D}, x.dtype());
 }
+bool rows_of_qkv(const TensorRef& t, int input, const Attrs& attrs) { return input == 0 && rules::rows(t, input, attrs); }
 void grad_split_heads(GradCall& g) {
   g.emit_to(0, split_heads_backward, g.attrs(), g.grad(0), g.grad(1), g.grad(2), g.input(1), g.input(2));
 }
@@ -38,7 +39,7 @@ const OpDef split_heads{.name = "split_heads",
                         .fuse = Fuse::opaque,
                         .saves_inputs = 0b110,
                         .differentiable = 0b111,
-                        .accepts = rules::rows,
+                        .accepts = rows_of_qkv,
                         .samples = {{{{{2, 3, 24}}, {{5, 2}, SampleInput::angles}, {{5, 2}, SampleInput::angles}}, Attrs::of(HeadsAttrs{2, 2, true})},
                                     {{{{2, 3, 48}}, {{3, 4}, SampleInput::angles}, {{3, 4}, SampleInput::angles}}, Attrs::of(HeadsAttrs{4, 1, true})},
                                     {{{{1, 5, 96}}, {{5, 8}, SampleInput::angles}, {{5, 8}, SampleInput::angles}}, Attrs::of(HeadsAttrs{2, 2, false})}}};

@@ -4,10 +4,11 @@
 namespace sinter {
 
 // Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (train/batch.h).
-void check_ids(const char* op, const Tensor& ids, int64_t limit) {
-  check(ids.dtype() == DType::i64 || ids.dtype() == DType::i32, "{}: token ids must be int64 or int32, not {}", op,
-        name_of(ids.dtype()));
-  if (ids.device() != DeviceType::cpu || !ids.is_contiguous()) return;
+void check_ids(const char* op, const Tensor& given, int64_t limit) {
+  check(given.dtype() == DType::i64 || given.dtype() == DType::i32, "{}: token ids must be int64 or int32, not {}", op,
+        name_of(given.dtype()));
+  if (given.device() != DeviceType::cpu) return;
+  Tensor ids = contiguous(given);
   for (int64_t i = 0, n = ids.numel(); i < n; ++i) {
     int64_t id = ids.dtype() == DType::i64 ? ids.data_as<int64_t>()[i] : ids.data_as<int32_t>()[i];
     check(id >= 0 && id < limit, "{}: token id {} at position {} is outside the vocabulary of {}; use a larger --vocab", op, id, i,
@@ -55,7 +56,7 @@ const OpDef cross_entropy_backward{
     .cost = cost_loss,
     .kernel = &KernelTable::cross_entropy_backward,
     .accepts = rules::rows,
-    .samples = {{{{{6, 11}}, {{6}, SampleInput::token_ids, 11}, {{6}, SampleInput::positive}, {{}}}, {}}}};
+    .samples = {{{{{6, 11}}, {{6}, SampleInput::token_ids, 11}, {{6}, SampleInput::positive, 0, true}, {{}, SampleInput::normal, 0, true}}, {}}}};
 
 }  // namespace ops
 

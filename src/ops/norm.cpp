@@ -59,6 +59,7 @@ const OpDef rms_norm{.name = "rms_norm",
                      .autocast = AutocastPolicy::internal,
                      .saves_inputs = 0b11,
                      .saves_outputs = 0b10,
+                     .cheap = true,
                      .accepts = rules::rows,
                      .samples = {{{{{2, 3, 8}}, {{8}}}, default_attrs}, {{{{5, 257}}, {{257}}}, default_attrs}}};
 
@@ -70,8 +71,8 @@ const OpDef rms_norm_backward{
     .kernel = &KernelTable::rms_norm_backward,
     .accumulates = 0b11,
     .accepts = rules::rows,
-    .samples = {{{{{5, 257}}, {{257}}, {{5}, SampleInput::positive}, {{5, 257}}}, default_attrs},
-                {{{{300, 64}}, {{64}}, {{300}, SampleInput::positive}, {{300, 64}}}, default_attrs}}};
+    .samples = {{{{{5, 257}}, {{257}}, {{5}, SampleInput::positive, 0, true}, {{5, 257}}}, default_attrs},
+                {{{{300, 64}}, {{64}}, {{300}, SampleInput::positive, 0, true}, {{300, 64}}}, default_attrs}}};
 
 const OpDef layer_norm{.name = "layer_norm",
                        .infer = infer_layer_norm,
@@ -82,6 +83,7 @@ const OpDef layer_norm{.name = "layer_norm",
                        .autocast = AutocastPolicy::fp32,
                        .saves_inputs = 0b11,
                        .saves_outputs = 0b110,
+                       .cheap = true,
                        .accepts = rules::rows,
                        .samples = {{{{{2, 3, 8}}, {{8}}, {{8}}}, default_attrs}, {{{{5, 257}}, {{257}}, {{257}}}, default_attrs}}};
 
@@ -93,7 +95,7 @@ const OpDef layer_norm_backward{
     .kernel = &KernelTable::layer_norm_backward,
     .accumulates = 0b111,
     .accepts = rules::rows,
-    .samples = {{{{{5, 257}}, {{257}}, {{5}}, {{5}, SampleInput::positive}, {{5, 257}}}, default_attrs}}};
+    .samples = {{{{{5, 257}}, {{257}}, {{5}, SampleInput::normal, 0, true}, {{5}, SampleInput::positive, 0, true}, {{5, 257}}}, default_attrs}}};
 
 }  // namespace ops
 

@@ -102,6 +102,7 @@ struct SampleInput {
   Dims dims;
   Fill fill = normal;
   int64_t below = 0;  // token_ids: less than this
+  bool wide = false;  // stays fp32 (or fp64) where the others are 16-bit: statistics; angles always do
 };
 struct Sample {
   std::vector<SampleInput> inputs;
@@ -123,6 +124,7 @@ struct OpDef {
   uint32_t accumulates = 0;                      // outputs the kernel can add to instead of overwriting
   uint32_t writes_any_float = 0;                 // outputs whose float type a given destination may choose
   uint32_t writes_fp32 = 0;                      // 16-bit outputs that a given destination may have in fp32
+  bool cheap = false;                            // results are computed again in backward rather than kept for it
   uint32_t differentiable = 1;                   // outputs that gradients flow through
   // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;

@@ -18,7 +18,7 @@ Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor silu(const Tensor& x);
-Tensor gelu(const Tensor& x);  // tanh form
+Tensor gelu(const Tensor& x);  // the exact (erf) form
 Tensor tanh(const Tensor& x);
 Tensor relu(const Tensor& x);
 Tensor square(const Tensor& x);

@@ -129,6 +129,11 @@ OpDef with_infer(OpDef op, void (*infer)(const OpCall&, OutSpecs&)) {
   return op;
 }
 
+OpDef cheap(OpDef op) {
+  op.cheap = true;
+  return op;
+}
+
 }  // namespace
 
 using F = PointwiseFn;
@@ -142,8 +147,8 @@ const OpDef log = pointwise_op("log", F::log, grad_log, 1, 0, one_positive, Auto
 const OpDef sqrt = pointwise_op("sqrt", F::sqrt, grad_sqrt, 0, 1, one_positive);
 const OpDef rsqrt = pointwise_op("rsqrt", F::rsqrt, grad_rsqrt, 0, 1, one_positive, AutocastPolicy::fp32);
 const OpDef sigmoid = pointwise_op("sigmoid", F::sigmoid, grad_sigmoid, 0, 1, one_input);
-const OpDef silu = pointwise_op("silu", F::silu, grad_silu, 1, 0, one_input);
-const OpDef gelu = pointwise_op("gelu", F::gelu, grad_gelu, 1, 0, one_input);
+const OpDef silu = cheap(pointwise_op("silu", F::silu, grad_silu, 1, 0, one_input));
+const OpDef gelu = cheap(pointwise_op("gelu", F::gelu, grad_gelu, 1, 0, one_input));
 const OpDef tanh = pointwise_op("tanh", F::tanh, grad_tanh, 0, 1, one_input);
 const OpDef relu = pointwise_op("relu", F::relu, grad_relu, 0, 1, one_input);
 const OpDef square = pointwise_op("square", F::square, grad_square, 1, 0, one_input);

@@ -21,6 +21,7 @@ const OpDef swiglu{.name = "swiglu",
                    .cost = rules::per_element,
                    .kernel = &KernelTable::swiglu,
                    .saves_inputs = 1,
+                   .cheap = true,
                    .accepts = rules::rows,
                    .samples = {{{{{2, 3, 8}}}, {}}, {{{{5, 258}}}, {}}}};
 

@@ -51,12 +51,12 @@ void Optimizer::run(const OpDef& op, const Attrs& attrs, std::vector<Tensor> inp
 }
 
 AdamW::AdamW(Parameters& parameters, const AdamWOptions& o)
-    : Optimizer(parameters, o),
-      attrs_{o.beta1, o.beta2, o.eps, o.weight_decay},
-      m_(parameters.new_role(parameters.options().master, MemoryCategory::optimizer)),
-      v_(parameters.new_role(parameters.options().master, MemoryCategory::optimizer)) {}
+    : Optimizer(parameters, o), attrs_{o.beta1, o.beta2, o.eps, o.weight_decay} {}
 
+// The moments are made by the first step: a run that only scales its loss never pays for them.
 void AdamW::update(int64_t b, int64_t e) {
+  if (!m_.defined()) m_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
+  if (!v_.defined()) v_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
   run(ops::adamw, Attrs::of(attrs_),
       {part(parameters_.master(), b, e), part(parameters_.grad(), b, e), part(m_, b, e), part(v_, b, e), state_}, b, e);
 }

@@ -1,13 +1,12 @@
 // The CPU as a device: everything happens at once, so streams are null and an event is a time stamp.
 #include "backend/device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm.h"
@@ -71,7 +70,8 @@ class CpuBackend final : public DeviceBackend {
     size_t alignment = bytes >= huge_page ? huge_page : 64;
     size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
     void* p = std::aligned_alloc(alignment, rounded);
-    if (p && bytes >= huge_page) madvise(p, rounded, MADV_HUGEPAGE);  // fewer page faults and TLB misses; may be refused
+    if (p && bytes >= huge_page)
+      madvise(p, rounded, MADV_HUGEPAGE);  // fewer page faults and TLB misses; may be refused
     return p;
   }
   void free(void* p) override { std::free(p); }

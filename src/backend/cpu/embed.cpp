@@ -4,8 +4,7 @@
 namespace sinter::SINTER_CPU_ISA {
 namespace {
 
-template <class A>
-void forward(const KernelCall& call) {
+template <class A> void forward(const KernelCall& call) {
   Rows table = rows_of(call.in[0]), y = rows_of(call.out[0]);
   parallel_for(numel_of(call.in[1]), rows_per_range(table.d), [&](int64_t begin, int64_t end) {
     A* spare = buffer<A>(0, table.d);
@@ -32,8 +31,7 @@ struct Positions {
   }
 };
 
-template <class A>
-void backward(const KernelCall& call) {
+template <class A> void backward(const KernelCall& call) {
   const TensorRef& ids = call.in[0];
   Rows dy = rows_of(call.in[1]), dtable = rows_of(call.out[0]);
   bool accumulate = call.accumulates(0);

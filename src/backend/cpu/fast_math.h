@@ -7,6 +7,7 @@
 #include "backend/cpu/isa.h"
 
 #define SINTER_INLINE [[gnu::always_inline]] inline
+#define SINTER_LAMBDA_INLINE __attribute__((always_inline))
 
 namespace sinter::SINTER_CPU_ISA {
 
@@ -29,9 +30,9 @@ SINTER_INLINE float exp_of(float x) {
   p = __builtin_fmaf(p, r, 1.6666665459e-1f);
   p = __builtin_fmaf(p, r, 5.0000001201e-1f);
   p = __builtin_fmaf(p, r * r, r) + 1.0f;
-  // 2^n in two factors, 2^(n−1) · 2, because 2^128 is no float but exp(88.7) is.
-  float scale = float_of((bits_of(shifted) + 126u) << 23);
-  float e = p * scale * 2.0f;
+  // 2^n in two factors, because 2^128 is no float but exp(88.7) is.
+  int32_t k = int32_t(bits_of(shifted) - bits_of(round)), k1 = k >> 1, k2 = k - k1;
+  float e = p * float_of(uint32_t(k1 + 127) << 23) * float_of(uint32_t(k2 + 127) << 23);
   return x < -87.3365448f ? 0.0f : e;
 }
 
@@ -94,12 +95,9 @@ SINTER_INLINE double tanh_of(double x) { return __builtin_tanh(x); }
 SINTER_INLINE double erf_of(double x) { return __builtin_erf(x); }
 SINTER_INLINE double sqrt_of(double x) { return __builtin_sqrt(x); }
 
-template <class A>
-SINTER_INLINE A sigmoid_of(A x) { return A(1) / (A(1) + exp_of(-x)); }
+template <class A> SINTER_INLINE A sigmoid_of(A x) { return A(1) / (A(1) + exp_of(-x)); }
 
-template <class A>
-SINTER_INLINE A min_of(A a, A b) { return b < a ? b : a; }
-template <class A>
-SINTER_INLINE A max_of(A a, A b) { return a < b ? b : a; }
+template <class A> SINTER_INLINE A min_of(A a, A b) { return b < a ? b : a; }
+template <class A> SINTER_INLINE A max_of(A a, A b) { return a < b ? b : a; }
 
 }  // namespace sinter::SINTER_CPU_ISA

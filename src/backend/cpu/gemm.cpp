@@ -1,12 +1,13 @@
 // Note [Products in blocks]: OpenBLAS runs single-threaded inside our pool's threads. Batches are shared out whole; a
 // product that cannot fill the threads by batches is cut into a grid of blocks of C. The sum over k is never cut, so an
-// element is always one dot product in OpenBLAS's order; still, a kernel for the ragged edge of a block may round
-// otherwise than the main one, so the last bit of a product can depend on the number of threads.
+// element is always one dot product. Still, OpenBLAS may round differently near the edge of a block than inside it: its
+// AVX-512 kernels do not (blocks begin at multiples of 64), its AVX2 kernels do. One thread uses the grid of two, at a
+// cost of about 1 %, so 1 and 2 threads always agree to the bit; with more, the last bit of a product may depend on how
+// many there are.
 #include "backend/cpu/gemm.h"
 
-#include <cblas.h>
-
 #include <algorithm>
+#include <cblas.h>
 #include <climits>
 #include <cstring>
 #include <numeric>
@@ -43,15 +44,15 @@ int64_t step_for(int64_t length, int64_t parts) {
 
 // Every block packs its rows of A and its columns of B anew: the best grid has the smallest half perimeter.
 Grid choose_grid(int64_t m, int64_t n, int64_t parts) {
-  Grid best;
-  double least = 0;
+  Grid best{1, 1, m, n};
+  double least = 0.75 * double(m) * double(n);  // a cut must pay: the largest block is what we wait for
   for (int64_t rows = 1; rows <= parts; ++rows) {
     if (parts % rows) continue;
     int64_t row_step = step_for(m, rows), col_step = step_for(n, parts / rows);
     Grid g{ceil_div(m, row_step), ceil_div(n, col_step), row_step, col_step};
-    // The time of the largest block, and the share of packing in it.
+    // The largest block, and the packing it needs.
     double cost = double(row_step) * double(col_step) * (1 + 16.0 / double(row_step) + 16.0 / double(col_step));
-    if (least == 0 || cost < least) {
+    if (cost < least) {
       least = cost;
       best = g;
     }
@@ -68,23 +69,19 @@ void multiply(const MatmulOperand& a, const MatmulOperand& b, const MatmulOperan
   auto* pc = reinterpret_cast<T*>(c.data);
   int im = int(m), in = int(n), ik = int(k), lda = int(a.ld), ldb = int(b.ld), ldc = int(c.ld);
   T beta = accumulate ? 1 : 0;
-  if constexpr (sizeof(T) == 4)
-    cblas_sgemm(CblasRowMajor, ta, tb, im, in, ik, 1, pa, lda, pb, ldb, beta, pc, ldc);
-  else
-    cblas_dgemm(CblasRowMajor, ta, tb, im, in, ik, 1, pa, lda, pb, ldb, beta, pc, ldc);
+  if constexpr (sizeof(T) == 4) cblas_sgemm(CblasRowMajor, ta, tb, im, in, ik, 1, pa, lda, pb, ldb, beta, pc, ldc);
+  else cblas_dgemm(CblasRowMajor, ta, tb, im, in, ik, 1, pa, lda, pb, ldb, beta, pc, ldc);
 }
 
 // The operand from row `r` and column `c` on, in the terms of the product, in batch (outer, inner).
-template <class T>
-MatmulOperand part_of(MatmulOperand x, int64_t outer, int64_t inner, int64_t r, int64_t c) {
+template <class T> MatmulOperand part_of(MatmulOperand x, int64_t outer, int64_t inner, int64_t r, int64_t c) {
   int64_t offset = outer * x.outer_stride + inner * x.inner_stride + (x.transposed ? c * x.ld + r : r * x.ld + c);
   x.data += offset * int64_t(sizeof(T));
   return x;
 }
 
-template <class T>
-void run(const MatmulProblem& p, bool accumulate) {
-  int64_t batches = p.outer * p.inner, team = threads();
+template <class T> void run(const MatmulProblem& p, bool accumulate) {
+  int64_t batches = p.outer * p.inner, team = std::max(2, threads());
   double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
   bool cut = flops * double(batches) > flops_worth_sharing && batches < 4 * team;
   Grid g = choose_grid(p.m, p.n, cut ? team / std::gcd(team, batches) : 1);

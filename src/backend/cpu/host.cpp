@@ -1,13 +1,13 @@
 #include "backend/cpu/host.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sched.h>
 #include <sstream>
 
 #include "core/error.h"
@@ -57,8 +57,7 @@ std::string own_group(const std::string& controller) {
   return "/";
 }
 
-template <class F>
-void for_each_group(const std::string& mount, const std::string& controller, const F& f) {
+template <class F> void for_each_group(const std::string& mount, const std::string& controller, const F& f) {
   std::string path = own_group(controller);
   while (path.size() > 1) {
     f(mount + path);

@@ -8,24 +8,26 @@ namespace {
 // Small enough that the second look at a block (maximum first, then exponentials) finds it in the L1 cache.
 constexpr int64_t block = 4096;
 
-template <class A>
-A log_sum_exp(const A* x, int64_t n) {
+template <class A> A log_sum_exp(const A* x, int64_t n) {
   A max = -A(__builtin_inf()), sum = 0;
   for (int64_t i = 0; i < n; i += block) {
     const A* p = x + i;
     int64_t m = min_of(block, n - i);
-    A higher = lane_max(m, [&](int64_t j) { return p[j]; }, max);
+    A higher = lane_max(
+        m, [&](int64_t j) { return p[j]; }, max);
     if (higher > max) {
       sum *= exp_of(max - higher);
       max = higher;
     }
-    sum += lane_sum(m, [&](int64_t j) { return exp_of(p[j] - max); }, A());
+    A more = 0;
+#pragma omp simd reduction(+ : more)
+    for (int64_t j = 0; j < m; ++j) more += exp_of(p[j] - max);
+    sum += more;
   }
   return max + log_of(sum);
 }
 
-template <class A>
-void forward(const KernelCall& call) {
+template <class A> void forward(const KernelCall& call) {
   Rows logits = rows_of(call.in[0]);
   double* loss = static_cast<double*>(call.workspace);  // a row each
   parallel_for(logits.n, rows_per_range(logits.d), [&](int64_t begin, int64_t end) {
@@ -43,8 +45,7 @@ void forward(const KernelCall& call) {
 }
 
 // (softmax(logits) − onehot(target)) · dloss / N
-template <class A>
-void backward(const KernelCall& call) {
+template <class A> void backward(const KernelCall& call) {
   Rows logits = rows_of(call.in[0]), dlogits = rows_of(call.out[0]);
   A factor = A(scalar_at(call.in[3], 0) / double(logits.n));
   parallel_for(logits.n, rows_per_range(logits.d), [&](int64_t begin, int64_t end) {

@@ -31,8 +31,7 @@ struct Stored {
     return o;
   }
 
-  template <class F>
-  void for_each_row(const F& visit) const {
+  template <class F> void for_each_row(const F& visit) const {
     parallel_for(outer * inner * rows, rows_per_range(cols), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         int64_t batch = i / rows, r = i % rows;

@@ -9,35 +9,30 @@ namespace sinter::SINTER_CPU_ISA {
 namespace {
 
 // The naive sum in x's own 16-bit type: it stalls as soon as the total is 2^8 (bf16) or 2^11 (fp16) times the next term.
-template <class A, class F>
-A low_precision_sum(DType type, int64_t d, const F& term) {
+template <class A, class F> A low_precision_sum(DType type, int64_t d, const F& term) {
   float total = 0;
   for (int64_t j = 0; j < d; ++j) {
-    float sum = total + float(term(j));
+    float sum = total + float(term([j](const A* p) SINTER_LAMBDA_INLINE { return p[j]; }));
     total = type == DType::bf16 ? to_float(to_bf16(sum)) : to_float(to_f16(sum));
   }
   return A(total);
 }
 
-template <class A>
-struct Statistics {
+template <class A> struct Statistics {
   bool low;
   DType type;
 
   Statistics(const KernelCall& call, const Rows& x)
       : low(call.attrs.as<NormAttrs>().low_precision_statistics && is_16bit(x.dtype)), type(x.dtype) {}
 
-  template <class F>
-  SINTER_INLINE A mean(int64_t d, const F& term) const {
-    return (low ? low_precision_sum<A>(type, d, term) : lane_sum(d, term, A())) / A(d);
+  template <class F> SINTER_INLINE A mean(int64_t d, const F& term) const {
+    return (low ? low_precision_sum<A>(type, d, term) : lane_sum<A>(d, term)) / A(d);
   }
 };
 
-template <class A>
-SINTER_INLINE A rroot_of(A mean_square, double eps) { return A(1) / sqrt_of(mean_square + A(eps)); }
+template <class A> SINTER_INLINE A rroot_of(A mean_square, double eps) { return A(1) / sqrt_of(mean_square + A(eps)); }
 
-template <class A>
-void rms_forward(const KernelCall& call) {
+template <class A> void rms_forward(const KernelCall& call) {
   Rows x = rows_of(call.in[0]), y = rows_of(call.out[0]);
   const A* w = whole<A>(call.in[1], 0);
   Statistics<A> statistics(call, x);
@@ -47,7 +42,7 @@ void rms_forward(const KernelCall& call) {
     for (int64_t i = begin; i < end; ++i) {
       const A* px = read_row(x, i, spare_x);
       A* py = open_row(y, i, spare_y, false);
-      A r = rroot_of(statistics.mean(x.d, [&](int64_t j) { return px[j] * px[j]; }), eps);
+      A r = rroot_of(statistics.mean(x.d, [&](auto at) SINTER_LAMBDA_INLINE { return at(px) * at(px); }), eps);
 #pragma omp simd
       for (int64_t j = 0; j < x.d; ++j) py[j] = px[j] * r * w[j];
       close_row(y, i, py, false);
@@ -56,8 +51,7 @@ void rms_forward(const KernelCall& call) {
   });
 }
 
-template <class A>
-void layer_forward(const KernelCall& call) {
+template <class A> void layer_forward(const KernelCall& call) {
   Rows x = rows_of(call.in[0]), y = rows_of(call.out[0]);
   const A *w = whole<A>(call.in[1], 0), *b = whole<A>(call.in[2], 1);
   Statistics<A> statistics(call, x);
@@ -67,8 +61,9 @@ void layer_forward(const KernelCall& call) {
     for (int64_t i = begin; i < end; ++i) {
       const A* px = read_row(x, i, spare_x);
       A* py = open_row(y, i, spare_y, false);
-      A mean = statistics.mean(x.d, [&](int64_t j) { return px[j]; });
-      A r = rroot_of(statistics.mean(x.d, [&](int64_t j) { return (px[j] - mean) * (px[j] - mean); }), eps);
+      A mean = statistics.mean(x.d, [&](auto at) SINTER_LAMBDA_INLINE { return at(px); });
+      A r = rroot_of(
+          statistics.mean(x.d, [&](auto at) SINTER_LAMBDA_INLINE { return (at(px) - mean) * (at(px) - mean); }), eps);
 #pragma omp simd
       for (int64_t j = 0; j < x.d; ++j) py[j] = (px[j] - mean) * r * w[j] + b[j];
       close_row(y, i, py, false);
@@ -86,13 +81,13 @@ void backward_by_groups(const KernelCall& call, int64_t rows, int64_t d, int out
   A* sums = static_cast<A*>(call.workspace);
   parallel_for(groups, max_of<int64_t>(1, elements_per_range * groups / max_of<int64_t>(1, rows * d)),
                [&](int64_t begin, int64_t end) {
-    A* spare[3] = {buffer<A>(0, d), buffer<A>(1, d), buffer<A>(2, d)};
-    for (int64_t g = begin; g < end; ++g) {
-      A* mine = sums + g * outputs * d;
-      for (int64_t j = 0; j < outputs * d; ++j) mine[j] = 0;
-      for (int64_t i = g * rows / groups; i < (g + 1) * rows / groups; ++i) body(i, mine, spare);
-    }
-  });
+                 A* spare[3] = {buffer<A>(0, d), buffer<A>(1, d), buffer<A>(2, d)};
+                 for (int64_t g = begin; g < end; ++g) {
+                   A* mine = sums + g * outputs * d;
+                   for (int64_t j = 0; j < outputs * d; ++j) mine[j] = 0;
+                   for (int64_t i = g * rows / groups; i < (g + 1) * rows / groups; ++i) body(i, mine, spare);
+                 }
+               });
   for (int o = 0; o < outputs; ++o) {
     const TensorRef& dw = call.out[1 + o];
     parallel_for(d, 64, [&](int64_t begin, int64_t end) {
@@ -110,8 +105,7 @@ void backward_by_groups(const KernelCall& call, int64_t rows, int64_t d, int out
 }
 
 // With g = w∘dy:  dx = r·g − x·r³·mean(x∘g),  dw = Σ dy∘x·r.
-template <class A>
-void rms_backward(const KernelCall& call) {
+template <class A> void rms_backward(const KernelCall& call) {
   Rows x = rows_of(call.in[0]), dy = rows_of(call.in[3]), dx = rows_of(call.out[0]);
   const A* w = whole<A>(call.in[1], 0);
   bool accumulate = call.accumulates(0);
@@ -119,7 +113,7 @@ void rms_backward(const KernelCall& call) {
     const A *px = read_row(x, i, spare[0]), *pdy = read_row(dy, i, spare[1]);
     A* pdx = open_row(dx, i, spare[2], accumulate);
     A r = A(scalar_at(call.in[2], i));
-    A c = lane_sum(x.d, [&](int64_t j) { return px[j] * w[j] * pdy[j]; }, A()) / A(x.d) * r * r * r;
+    A c = lane_sum<A>(x.d, [&](auto at) SINTER_LAMBDA_INLINE { return at(px) * at(w) * at(pdy); }) / A(x.d) * r * r * r;
 #pragma omp simd
     for (int64_t j = 0; j < x.d; ++j) {
       A xj = px[j], dyj = pdy[j];
@@ -131,8 +125,7 @@ void rms_backward(const KernelCall& call) {
 }
 
 // With x̂ = (x − mean)·r and g = w∘dy:  dx = r·(g − mean(g) − x̂·mean(g∘x̂)),  dw = Σ dy∘x̂,  db = Σ dy.
-template <class A>
-void layer_backward(const KernelCall& call) {
+template <class A> void layer_backward(const KernelCall& call) {
   Rows x = rows_of(call.in[0]), dy = rows_of(call.in[4]), dx = rows_of(call.out[0]);
   const A* w = whole<A>(call.in[1], 0);
   bool accumulate = call.accumulates(0);
@@ -140,8 +133,9 @@ void layer_backward(const KernelCall& call) {
     const A *px = read_row(x, i, spare[0]), *pdy = read_row(dy, i, spare[1]);
     A *pdx = open_row(dx, i, spare[2], accumulate), *db = dw + x.d;
     A mean = A(scalar_at(call.in[2], i)), r = A(scalar_at(call.in[3], i));
-    A mean_g = lane_sum(x.d, [&](int64_t j) { return w[j] * pdy[j]; }, A()) / A(x.d);
-    A mean_gx = lane_sum(x.d, [&](int64_t j) { return w[j] * pdy[j] * ((px[j] - mean) * r); }, A()) / A(x.d);
+    A mean_g = lane_sum<A>(x.d, [&](auto at) SINTER_LAMBDA_INLINE { return at(w) * at(pdy); }) / A(x.d);
+    A mean_gx =
+        lane_sum<A>(x.d, [&](auto at) SINTER_LAMBDA_INLINE { return at(w) * at(pdy) * (at(px) - mean); }) * r / A(x.d);
 #pragma omp simd
     for (int64_t j = 0; j < x.d; ++j) {
       A dyj = pdy[j], normalised = (px[j] - mean) * r;

@@ -7,8 +7,7 @@ namespace {
 constexpr int64_t strip = 2048;
 
 // A flat buffer of the call as A, strip by strip; what has another type goes through a spare.
-template <class A>
-struct Flat {
+template <class A> struct Flat {
   const TensorRef& ref;
   A* spare;
 
@@ -24,13 +23,12 @@ struct Flat {
   }
 };
 
-template <class F>
-SINTER_INLINE void for_each_strip(int64_t n, const F& run) {
-  parallel_for((n + strip - 1) / strip, elements_per_range / strip, [&](int64_t begin, int64_t end) { run(begin, end); });
+template <class F> SINTER_INLINE void for_each_strip(int64_t n, const F& run) {
+  parallel_for((n + strip - 1) / strip, elements_per_range / strip,
+               [&](int64_t begin, int64_t end) { run(begin, end); });
 }
 
-template <class A>
-void run_adamw(const KernelCall& call, const double* state) {
+template <class A> void run_adamw(const KernelCall& call, const double* state) {
   const auto& attrs = call.attrs.as<AdamWAttrs>();
   double step = state[state_step], lr = state[state_lr];
   A factor = A(state[state_grad_factor]), keep = A(1 - lr * attrs.weight_decay), eps = A(attrs.eps);
@@ -62,8 +60,7 @@ void run_adamw(const KernelCall& call, const double* state) {
   });
 }
 
-template <class A>
-void run_sgd(const KernelCall& call, const double* state) {
+template <class A> void run_sgd(const KernelCall& call, const double* state) {
   const auto& attrs = call.attrs.as<SgdAttrs>();
   A factor = A(state[state_grad_factor]), decay = A(attrs.weight_decay), lr = A(state[state_lr]);
   bool has_momentum = attrs.momentum != 0 && call.in[2].data;
@@ -109,7 +106,8 @@ void prepare_step(const KernelCall& call) {
   }
   state[state_skip] = skip ? 1 : 0;
   state[state_grad_factor] = factor / scale;
-  if (skip) state[state_skipped] += 1; else state[state_step] += 1;
+  if (skip) state[state_skipped] += 1;
+  else state[state_step] += 1;
   if (!attrs.dynamic_scale) return;
   state[state_good_steps] = skip ? 0 : state[state_good_steps] + 1;
   if (skip) {

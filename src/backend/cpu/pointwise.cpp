@@ -9,26 +9,25 @@ constexpr int64_t tile_elements = 2048;
 template <class A>
 using StripFunction = void (*)(A* out, const A* a, const A* b, const A* c, int64_t n, const AffineAttrs& affine);
 
-template <class A, class F>
-void unary(A* out, const A* a, const A*, const A*, int64_t n, const AffineAttrs&) {
-  F f;
+// A function of elements (a lambda without captures) as a function of strips.
+template <class A, class F> StripFunction<A> unary(F) {
+  return [](A* out, const A* a, const A*, const A*, int64_t n, const AffineAttrs&) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = f(a[i]);
+    for (int64_t i = 0; i < n; ++i) out[i] = F()(a[i]);
+  };
 }
-template <class A, class F>
-void binary(A* out, const A* a, const A* b, const A*, int64_t n, const AffineAttrs&) {
-  F f;
+template <class A, class F> StripFunction<A> binary(F) {
+  return [](A* out, const A* a, const A* b, const A*, int64_t n, const AffineAttrs&) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
+    for (int64_t i = 0; i < n; ++i) out[i] = F()(a[i], b[i]);
+  };
 }
-template <class A>
-void affine(A* out, const A* a, const A*, const A*, int64_t n, const AffineAttrs& attrs) {
+template <class A> void affine(A* out, const A* a, const A*, const A*, int64_t n, const AffineAttrs& attrs) {
   A alpha = A(attrs.alpha), beta = A(attrs.beta);
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = alpha * a[i] + beta;
 }
-template <class A>
-void where(A* out, const A* mask, const A* a, const A* b, int64_t n, const AffineAttrs&) {
+template <class A> void where(A* out, const A* mask, const A* a, const A* b, int64_t n, const AffineAttrs&) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     A x = a[i], y = b[i];
@@ -36,87 +35,47 @@ void where(A* out, const A* mask, const A* a, const A* b, int64_t n, const Affin
   }
 }
 
-// The exact GELU, x · Φ(x), and its slope Φ(x) + x · φ(x).
-template <class A>
-struct Gelu {
-  SINTER_INLINE static A cdf(A x) { return A(0.5) * (A(1) + erf_of(x * A(0.70710678118654752))); }
-  SINTER_INLINE A operator()(A x) const { return x * cdf(x); }
-  SINTER_INLINE A operator()(A x, A dy) const {
-    return dy * (cdf(x) + x * A(0.39894228040143268) * exp_of(A(-0.5) * x * x));
-  }
-};
+// Φ, of the exact GELU x · Φ(x), whose slope is Φ(x) + x · φ(x).
+template <class A> SINTER_INLINE A normal_cdf_of(A x) { return A(0.5) * (A(1) + erf_of(x * A(0.70710678118654752))); }
+template <class A> SINTER_INLINE A normal_density_of(A x) { return A(0.39894228040143268) * exp_of(A(-0.5) * x * x); }
 
-#define SINTER_UNARY(Name, expression) \
-  template <class A>                   \
-  struct Name {                        \
-    SINTER_INLINE A operator()(A x) const { return expression; } \
-  };
-#define SINTER_BINARY(Name, expression) \
-  template <class A>                    \
-  struct Name {                         \
-    SINTER_INLINE A operator()(A x, A y) const { return expression; } \
-  };
-SINTER_BINARY(Add, x + y)
-SINTER_BINARY(Sub, x - y)
-SINTER_BINARY(Mul, x* y)
-SINTER_BINARY(Div, x / y)
-SINTER_UNARY(Neg, -x)
-SINTER_UNARY(Exp, exp_of(x))
-SINTER_UNARY(Log, log_of(x))
-SINTER_UNARY(Sqrt, sqrt_of(x))
-SINTER_UNARY(Rsqrt, A(1) / sqrt_of(x))
-SINTER_UNARY(Sigmoid, sigmoid_of(x))
-SINTER_UNARY(Silu, x* sigmoid_of(x))
-SINTER_UNARY(Tanh, tanh_of(x))
-SINTER_UNARY(Relu, x < A(0) ? A(0) : x)  // NaN passes
-SINTER_UNARY(Square, x* x)
-// y is the gradient of the result; x is the input, or the result for sigmoid and tanh.
-SINTER_BINARY(SigmoidBackward, y* x*(A(1) - x))
-SINTER_BINARY(TanhBackward, y*(A(1) - x * x))
-SINTER_BINARY(ReluBackward, x > A(0) ? y : A(0))
-template <class A>
-struct SiluBackward {
-  SINTER_INLINE A operator()(A x, A dy) const {
-    A s = sigmoid_of(x);
-    return dy * s * (A(1) + x * (A(1) - s));
-  }
-};
-#undef SINTER_UNARY
-#undef SINTER_BINARY
+template <class A> SINTER_INLINE A silu_slope(A x) {
+  A s = sigmoid_of(x);
+  return s * (A(1) + x * (A(1) - s));
+}
 
 // Null for copy, which has nothing to compute.
-template <class A>
-StripFunction<A> arithmetic_function(PointwiseFn fn) {
+template <class A> StripFunction<A> arithmetic_function(PointwiseFn fn) {
   switch (fn) {
-    case PointwiseFn::add: return binary<A, Add<A>>;
-    case PointwiseFn::sub: return binary<A, Sub<A>>;
-    case PointwiseFn::mul: return binary<A, Mul<A>>;
+    case PointwiseFn::add: return binary<A>([](A x, A y) { return x + y; });
+    case PointwiseFn::sub: return binary<A>([](A x, A y) { return x - y; });
+    case PointwiseFn::mul: return binary<A>([](A x, A y) { return x * y; });
     case PointwiseFn::where: return where<A>;
     default: return nullptr;
   }
 }
 
-template <class A>
-StripFunction<A> float_function(PointwiseFn fn) {
+template <class A> StripFunction<A> float_function(PointwiseFn fn) {
   switch (fn) {
-    case PointwiseFn::div: return binary<A, Div<A>>;
-    case PointwiseFn::neg: return unary<A, Neg<A>>;
-    case PointwiseFn::exp: return unary<A, Exp<A>>;
-    case PointwiseFn::log: return unary<A, Log<A>>;
-    case PointwiseFn::sqrt: return unary<A, Sqrt<A>>;
-    case PointwiseFn::rsqrt: return unary<A, Rsqrt<A>>;
-    case PointwiseFn::sigmoid: return unary<A, Sigmoid<A>>;
-    case PointwiseFn::silu: return unary<A, Silu<A>>;
-    case PointwiseFn::gelu: return unary<A, Gelu<A>>;
-    case PointwiseFn::tanh: return unary<A, Tanh<A>>;
-    case PointwiseFn::relu: return unary<A, Relu<A>>;
-    case PointwiseFn::square: return unary<A, Square<A>>;
+    case PointwiseFn::div: return binary<A>([](A x, A y) { return x / y; });
+    case PointwiseFn::neg: return unary<A>([](A x) { return -x; });
+    case PointwiseFn::exp: return unary<A>([](A x) { return exp_of(x); });
+    case PointwiseFn::log: return unary<A>([](A x) { return log_of(x); });
+    case PointwiseFn::sqrt: return unary<A>([](A x) { return sqrt_of(x); });
+    case PointwiseFn::rsqrt: return unary<A>([](A x) { return A(1) / sqrt_of(x); });
+    case PointwiseFn::sigmoid: return unary<A>([](A x) { return sigmoid_of(x); });
+    case PointwiseFn::silu: return unary<A>([](A x) { return x * sigmoid_of(x); });
+    case PointwiseFn::gelu: return unary<A>([](A x) { return x * normal_cdf_of(x); });
+    case PointwiseFn::tanh: return unary<A>([](A x) { return tanh_of(x); });
+    case PointwiseFn::relu: return unary<A>([](A x) { return x < A(0) ? A(0) : x; });  // NaN passes
+    case PointwiseFn::square: return unary<A>([](A x) { return x * x; });
     case PointwiseFn::affine: return affine<A>;
-    case PointwiseFn::sigmoid_backward: return binary<A, SigmoidBackward<A>>;
-    case PointwiseFn::silu_backward: return binary<A, SiluBackward<A>>;
-    case PointwiseFn::gelu_backward: return binary<A, Gelu<A>>;
-    case PointwiseFn::tanh_backward: return binary<A, TanhBackward<A>>;
-    case PointwiseFn::relu_backward: return binary<A, ReluBackward<A>>;
+    case PointwiseFn::sigmoid_backward: return binary<A>([](A y, A dy) { return dy * y * (A(1) - y); });
+    case PointwiseFn::tanh_backward: return binary<A>([](A y, A dy) { return dy * (A(1) - y * y); });
+    case PointwiseFn::silu_backward: return binary<A>([](A x, A dy) { return dy * silu_slope(x); });
+    case PointwiseFn::gelu_backward:
+      return binary<A>([](A x, A dy) { return dy * (normal_cdf_of(x) + x * normal_density_of(x)); });
+    case PointwiseFn::relu_backward: return binary<A>([](A x, A dy) { return x > A(0) ? dy : A(0); });
     default: return arithmetic_function<A>(fn);
   }
 }
@@ -149,10 +108,10 @@ struct Tiling {
       jumps = jumps || stride(o) > 1 || stride(o) < 0;
     }
     tile_cols = min_of(inner, jumps && outer > 1 ? 64 : tile_elements);
-    tile_rows = tile_cols ? min_of(outer, max_of<int64_t>(1, tile_elements / tile_cols)) : 1;
-    if (tile_cols < inner && !jumps) tile_rows = 1;
-    across = tile_cols ? (inner + tile_cols - 1) / tile_cols : 0;
-    count = across ? (outer + tile_rows - 1) / tile_rows * across : 0;
+    tile_cols = max_of<int64_t>(1, tile_cols);
+    tile_rows = tile_cols < inner && !jumps ? 1 : max_of<int64_t>(1, min_of(outer, tile_elements / tile_cols));
+    across = (inner + tile_cols - 1) / tile_cols;
+    count = (outer + tile_rows - 1) / tile_rows * across;
   }
 
   int64_t tiles_per_range() const { return rows_per_range(tile_rows * tile_cols); }
@@ -168,6 +127,13 @@ struct Tiling {
     return Walk(layout.rank > 0 ? layout.rank - 1 : 0, layout.dims, layout.strides[o], t.row);
   }
 
+  // The tile is a rectangle that operand o stores column by column.
+  SINTER_INLINE bool transposed(int o, const Tile& t) const {
+    if (layout.rank < 2 || tile_cols != 64 || stride(o) == 0) return false;
+    int64_t rows = layout.dims[layout.rank - 2];
+    return layout.strides[o][layout.rank - 2] == 1 && t.rows <= tile_elements / 64 && t.row % rows + t.rows <= rows;
+  }
+
   // The tile of operand o as one contiguous piece of memory, or null.
   SINTER_INLINE char* piece(int o, const TensorRef& ref, const Tile& t) const {
     char* data = static_cast<char*>(ref.data);
@@ -177,10 +143,17 @@ struct Tiling {
   }
 };
 
-template <class A>
-void gather(A* dst, const TensorRef& ref, const Tiling& tiling, int o, const Tile& t) {
+template <class A> void gather(A* dst, const TensorRef& ref, const Tiling& tiling, int o, const Tile& t) {
   int64_t stride = tiling.stride(o), bytes = size_of(ref.dtype);
   Walk walk = tiling.walk(o, t);
+  if (tiling.transposed(o, t)) {  // read along the operand's own rows, and turn the tile in the cache
+    A column[tile_elements / 64];
+    for (int64_t c = 0; c < t.cols; ++c) {
+      load_strip(column, ref.as<char>() + (walk.offset + (t.col + c) * stride) * bytes, ref.dtype, t.rows, 1);
+      for (int64_t r = 0; r < t.rows; ++r) dst[r * t.cols + c] = column[r];
+    }
+    return;
+  }
   for (int64_t r = 0; r < t.rows; ++r, walk.next())
     load_strip(dst + r * t.cols, ref.as<char>() + (walk.offset + t.col * stride) * bytes, ref.dtype, t.cols, stride);
 }
@@ -194,8 +167,7 @@ void scatter(const TensorRef& ref, const Tiling& tiling, const Tile& t, const A*
                 accumulate);
 }
 
-template <class A>
-void run(const KernelCall& call, StripFunction<A> function) {
+template <class A> void run(const KernelCall& call, StripFunction<A> function) {
   Tiling tiling(call);
   const TensorRef& out = call.out[0];
   const auto& attrs = call.attrs.as<AffineAttrs>();
@@ -217,7 +189,8 @@ void run(const KernelCall& call, StripFunction<A> function) {
         }
         A* dst = !function && target ? target : spare[o];  // a copy is gathered where it belongs
         in[o - 1] = dst;
-        if (piece) load_strip(dst, piece, ref.dtype, t.size(), 1); else gather(dst, ref, tiling, o, t);
+        if (piece) load_strip(dst, piece, ref.dtype, t.size(), 1);
+        else gather(dst, ref, tiling, o, t);
       }
       const A* result = in[0];
       if (function) {

@@ -38,8 +38,7 @@ struct Reduction {
 
   SINTER_INLINE const char* at(int64_t offset) const { return data + offset * size_of(dtype); }
 
-  template <class A>
-  SINTER_INLINE const A* read(int64_t offset, int64_t n, int64_t stride, A* spare) const {
+  template <class A> SINTER_INLINE const A* read(int64_t offset, int64_t n, int64_t stride, A* spare) const {
     if (dtype == dtype_for<A> && stride == 1) return reinterpret_cast<const A*>(at(offset));
     load_strip(spare, at(offset), dtype, n, stride);
     return spare;
@@ -48,8 +47,7 @@ struct Reduction {
   // One output, from x at `offset`: the sum over strips [begin, end) of the innermost runs of the summed nest.
   int64_t strips_per_run() const { return (summed.inner() + strip - 1) / strip; }
 
-  template <class A>
-  A sum_of_strips(int64_t offset, int64_t begin, int64_t end, A* spare) const {
+  template <class A> A sum_of_strips(int64_t offset, int64_t begin, int64_t end, A* spare) const {
     int64_t per_run = strips_per_run(), n = summed.inner(), stride = summed.inner_stride();
     Walk walk = summed.rows(begin / per_run);
     int64_t i = begin % per_run * strip;
@@ -57,7 +55,7 @@ struct Reduction {
     for (int64_t k = begin; k < end; ++k) {
       int64_t m = min_of(strip, n - i);
       const A* x = read(offset + walk.offset + i * stride, m, stride, spare);
-      total += lane_sum(m, [&](int64_t j) { return x[j]; }, A());
+      total += lane_sum<A>(m, [&](auto at) SINTER_LAMBDA_INLINE { return at(x); });
       if ((i += strip) >= n) {
         i = 0;
         walk.next();
@@ -87,8 +85,7 @@ struct Reduction {
 
 // The summed elements are cut into groups (always the same ones), so that a few long sums keep all threads busy and
 // rounding errors do not grow with the whole length; the groups' sums are added in order.
-template <class A>
-void reduce(const KernelCall& call, const Reduction& r) {
+template <class A> void reduce(const KernelCall& call, const Reduction& r) {
   bool columns = r.kept.rank > 0 && (r.summed.rank == 0 || r.kept.inner_stride() < r.summed.inner_stride());
   int64_t outputs = r.kept.numel, inner = r.kept.inner();
   int64_t width = columns ? min_of(strip, inner) : 1;  // outputs done together
@@ -151,23 +148,13 @@ void sum_squares(const KernelCall& call) {
   int64_t count = (n + length - 1) / length;
   double* partial = static_cast<double*>(call.workspace);
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-    float* spare = buffer<float>(0, strip);
+    double* spare = buffer<double>(0, strip);
     for (int64_t c = begin; c < end; ++c) {
       double total = 0;
       for (int64_t i = c * length, stop = min_of(n, i + length); i < stop; i += strip) {
         int64_t m = min_of(strip, stop - i);
-        const char* at = x.as<char>() + i * bytes;
-        if (x.dtype == DType::f64) {
-          auto* p = reinterpret_cast<const double*>(at);
-          total += lane_sum(m, [&](int64_t j) { return p[j] * p[j]; }, 0.0);
-        } else {
-          auto* p = reinterpret_cast<const float*>(at);
-          if (x.dtype != DType::f32) {
-            load_strip(spare, at, x.dtype, m, 1);
-            p = spare;
-          }
-          total += lane_sum(m, [&](int64_t j) { return double(p[j]) * double(p[j]); }, 0.0);
-        }
+        load_strip(spare, x.as<char>() + i * bytes, x.dtype, m, 1);
+        total += lane_sum<double>(m, [&](auto at) SINTER_LAMBDA_INLINE { return at(spare) * at(spare); });
       }
       partial[c] = total;
     }

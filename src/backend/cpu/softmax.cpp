@@ -23,11 +23,22 @@ struct Sight {
   }
 };
 
-template <class A>
-SINTER_INLINE void clear(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
+template <class A> SINTER_INLINE void clear(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
 
-template <class A>
-void forward(const KernelCall& call) {
+// out[j] = exp(scale·x[j] − max). A rest that fills no vector is done as a padded one: single exponentials are slow.
+template <class A> SINTER_INLINE void exp_row(A* out, const A* x, int64_t n, A scale, A max) {
+  int64_t whole = n / lanes<A> * lanes<A>, rest = n - whole;
+#pragma omp simd
+  for (int64_t j = 0; j < whole; ++j) out[j] = exp_of(scale * x[j] - max);
+  if (rest == 0) return;
+  A tail[lanes<A>] = {};
+  for (int64_t j = 0; j < rest; ++j) tail[j] = scale * x[whole + j] - max;
+#pragma omp simd
+  for (int64_t j = 0; j < lanes<A>; ++j) tail[j] = exp_of(tail[j]);
+  for (int64_t j = 0; j < rest; ++j) out[whole + j] = tail[j];
+}
+
+template <class A> void forward(const KernelCall& call) {
   Rows s = rows_of(call.in[0]), p = rows_of(call.out[0]);
   Sight sight(call);
   A scale = A(call.attrs.as<SoftmaxAttrs>().scale);
@@ -39,25 +50,22 @@ void forward(const KernelCall& call) {
       seen.d = n;
       const A* ps = read_row(seen, i, spare_s);
       A* pp = open_row(p, i, spare_p, false);
-      A max = lane_max(n, [&](int64_t j) { return scale * ps[j]; }, -A(__builtin_inf()));
-      A sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (int64_t j = 0; j < n; ++j) {
-        A e = exp_of(scale * ps[j] - max);
-        pp[j] = e;
-        sum += e;
-      }
+      A max = lane_max(
+          n, [&](int64_t j) { return scale * ps[j]; }, -A(__builtin_inf()));
+      // Whole vectors, over some masked columns too where there are any; what they give is cleared before it counts.
+      int64_t padded = min_of(s.d, (n + lanes<A> - 1) / lanes<A> * lanes<A>);
+      exp_row(pp, ps, padded, scale, max);
+      clear(pp + n, s.d - n);
+      A sum = lane_sum<A>(padded, [&](auto at) SINTER_LAMBDA_INLINE { return at(pp); });
       A factor = A(1) / sum;
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) pp[j] *= factor;
-      clear(pp + n, s.d - n);
       close_row(p, i, pp, false);
     }
   });
 }
 
-template <class A>
-void backward(const KernelCall& call) {
+template <class A> void backward(const KernelCall& call) {
   Rows p = rows_of(call.in[0]), dp = rows_of(call.in[1]), ds = rows_of(call.out[0]);
   Sight sight(call);
   A scale = A(call.attrs.as<SoftmaxAttrs>().scale);
@@ -70,10 +78,11 @@ void backward(const KernelCall& call) {
       seen_p.d = seen_dp.d = n;
       const A *pp = read_row(seen_p, i, spare_p), *pdp = read_row(seen_dp, i, spare_dp);
       A* pds = open_row(ds, i, spare_ds, accumulate);
-      A sum = lane_sum(n, [&](int64_t j) { return pp[j] * pdp[j]; }, A());
+      A sum = lane_sum<A>(n, [&](auto at) SINTER_LAMBDA_INLINE { return at(pp) * at(pdp); });
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) pds[j] = scale * pp[j] * (pdp[j] - sum);
-      if (accumulate) written.d = n; else clear(pds + n, p.d - n);
+      if (accumulate) written.d = n;
+      else clear(pds + n, p.d - n);
       close_row(written, i, pds, accumulate);
     }
   });

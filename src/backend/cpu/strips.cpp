@@ -11,47 +11,33 @@ struct Bool {
   uint8_t value;
 };
 
-template <class A, class T>
-SINTER_INLINE A load(T x) { return A(x); }
-template <class A>
-SINTER_INLINE A load(bf16 x) { return A(to_float(x)); }
-template <class A>
-SINTER_INLINE A load(f16 x) { return A(to_float(x)); }
-template <class A>
-SINTER_INLINE A load(Bool x) { return A(x.value); }
+template <class A, class T> SINTER_INLINE A load(T x) { return A(x); }
+template <class A> SINTER_INLINE A load(bf16 x) { return A(to_float(x)); }
+template <class A> SINTER_INLINE A load(f16 x) { return A(to_float(x)); }
+template <class A> SINTER_INLINE A load(Bool x) { return A(x.value); }
 
-template <class T>
-struct Store {
-  template <class A>
-  SINTER_INLINE static T of(A x) { return T(x); }
+template <class T> struct Store {
+  template <class A> SINTER_INLINE static T of(A x) { return T(x); }
 };
-template <>
-struct Store<bf16> {
-  template <class A>
-  SINTER_INLINE static bf16 of(A x) { return to_bf16(float(x)); }
+template <> struct Store<bf16> {
+  template <class A> SINTER_INLINE static bf16 of(A x) { return to_bf16(float(x)); }
 };
-template <>
-struct Store<f16> {
-  template <class A>
-  SINTER_INLINE static f16 of(A x) { return to_f16(float(x)); }
+template <> struct Store<f16> {
+  template <class A> SINTER_INLINE static f16 of(A x) { return to_f16(float(x)); }
 };
-template <>
-struct Store<Bool> {
-  template <class A>
-  SINTER_INLINE static Bool of(A x) { return {uint8_t(x != A(0))}; }
+template <> struct Store<Bool> {
+  template <class A> SINTER_INLINE static Bool of(A x) { return {uint8_t(x != A(0))}; }
 };
 
 // GCC does not vectorise conversions of _Float16 without AVX512-FP16, so these are by hand; they return how far they got.
-template <class A, class T>
-SINTER_INLINE int64_t load_vectors(A*, const T*, int64_t) { return 0; }
+template <class A, class T> SINTER_INLINE int64_t load_vectors(A*, const T*, int64_t) { return 0; }
 SINTER_INLINE int64_t load_vectors(float* dst, const f16* src, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
     _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
   return i;
 }
-template <class A, class T>
-SINTER_INLINE int64_t store_vectors(T*, const A*, int64_t) { return 0; }
+template <class A, class T> SINTER_INLINE int64_t store_vectors(T*, const A*, int64_t) { return 0; }
 SINTER_INLINE int64_t store_vectors(f16* dst, const float* src, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -60,8 +46,7 @@ SINTER_INLINE int64_t store_vectors(f16* dst, const float* src, int64_t n) {
   return i;
 }
 
-template <class A, class T>
-void load_as(A* dst, const T* src, int64_t n, int64_t stride) {
+template <class A, class T> void load_as(A* dst, const T* src, int64_t n, int64_t stride) {
   if (stride == 1) {
     int64_t i = load_vectors(dst, src, n);
 #pragma omp simd
@@ -74,8 +59,7 @@ void load_as(A* dst, const T* src, int64_t n, int64_t stride) {
   }
 }
 
-template <class A, class T>
-void store_as(T* dst, int64_t n, int64_t stride, const A* src, bool accumulate) {
+template <class A, class T> void store_as(T* dst, int64_t n, int64_t stride, const A* src, bool accumulate) {
   if (accumulate) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) dst[i * stride] = Store<T>::of(A(load<A>(dst[i * stride]) + src[i]));
@@ -89,8 +73,7 @@ void store_as(T* dst, int64_t n, int64_t stride, const A* src, bool accumulate) 
 }
 
 // Calls f with a null pointer of the storage type.
-template <class F>
-SINTER_INLINE void with_storage_type(DType type, const F& f) {
+template <class F> SINTER_INLINE void with_storage_type(DType type, const F& f) {
   switch (type) {
     case DType::f64: return f(static_cast<double*>(nullptr));
     case DType::f32: return f(static_cast<float*>(nullptr));
@@ -105,17 +88,16 @@ SINTER_INLINE void with_storage_type(DType type, const F& f) {
 
 }  // namespace
 
-template <class A>
-void load_strip(A* dst, const void* src, DType type, int64_t n, int64_t stride) {
+template <class A> void load_strip(A* dst, const void* src, DType type, int64_t n, int64_t stride) {
   if (type == dtype_for<A> && stride == 1) {
     __builtin_memcpy(dst, src, size_t(n) * sizeof(A));
     return;
   }
-  with_storage_type(type, [&](auto* tag) { load_as(dst, static_cast<decltype(tag)>(const_cast<void*>(src)), n, stride); });
+  with_storage_type(type,
+                    [&](auto* tag) { load_as(dst, static_cast<decltype(tag)>(const_cast<void*>(src)), n, stride); });
 }
 
-template <class A>
-void store_strip(void* dst, DType type, int64_t n, int64_t stride, const A* src, bool accumulate) {
+template <class A> void store_strip(void* dst, DType type, int64_t n, int64_t stride, const A* src, bool accumulate) {
   if (type == dtype_for<A> && stride == 1 && !accumulate) {
     __builtin_memcpy(dst, src, size_t(n) * sizeof(A));
     return;

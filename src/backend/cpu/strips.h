@@ -19,16 +19,18 @@ void load_strip(A* dst, const void* src, DType type, int64_t n, int64_t stride);
 template <class A>
 void store_strip(void* dst, DType type, int64_t n, int64_t stride, const A* src, bool accumulate);  // = or +=
 
-template <class A>
-constexpr DType dtype_for = sizeof(A) == 4 ? DType::f32 : A(0.5) == 0 ? DType::i64 : DType::f64;
+template <class A> constexpr DType dtype_for = sizeof(A) == 4 ? DType::f32 : A(0.5) == 0 ? DType::i64 : DType::f64;
 
 // Work that one thread should do at least, in elements of a memory-bound loop.
 constexpr int64_t elements_per_range = 16384;
 
-SINTER_INLINE int64_t rows_per_range(int64_t d) { return d > elements_per_range ? 1 : elements_per_range / max_of<int64_t>(d, 1); }
+SINTER_INLINE int64_t rows_per_range(int64_t d) {
+  return d > elements_per_range ? 1 : elements_per_range / max_of<int64_t>(d, 1);
+}
 
-template <class A>
-SINTER_INLINE A* buffer(int slot, int64_t n) { return static_cast<A*>(cpu::scratch(slot, n * int64_t(sizeof(A)))); }
+template <class A> SINTER_INLINE A* buffer(int slot, int64_t n) {
+  return static_cast<A*>(cpu::scratch(slot, n * int64_t(sizeof(A))));
+}
 
 SINTER_INLINE int64_t numel_of(const TensorRef& t) {
   int64_t n = 1;
@@ -41,7 +43,8 @@ SINTER_INLINE double scalar_at(const TensorRef& t, int64_t i) {
   return t.dtype == DType::f64 ? t.as<double>()[i] : double(t.as<float>()[i]);
 }
 SINTER_INLINE void set_scalar(const TensorRef& t, int64_t i, double value) {
-  if (t.dtype == DType::f64) t.as<double>()[i] = value; else t.as<float>()[i] = float(value);
+  if (t.dtype == DType::f64) t.as<double>()[i] = value;
+  else t.as<float>()[i] = float(value);
 }
 SINTER_INLINE int64_t index_at(const TensorRef& t, int64_t i) {
   return t.dtype == DType::i64 ? t.as<int64_t>()[i] : int64_t(t.as<int32_t>()[i]);
@@ -66,26 +69,22 @@ SINTER_INLINE Rows rows_of(const TensorRef& t) {
   return r;
 }
 
-template <class A>
-SINTER_INLINE const A* read_row(const Rows& r, int64_t i, A* spare) {
+template <class A> SINTER_INLINE const A* read_row(const Rows& r, int64_t i, A* spare) {
   if (r.dtype == dtype_for<A>) return reinterpret_cast<const A*>(r.at(i));
   load_strip(spare, r.at(i), r.dtype, r.d, 1);
   return spare;
 }
 
 // Where to compute row i: in place when nothing has to be converted or added. close_row brings it home.
-template <class A>
-SINTER_INLINE A* open_row(const Rows& r, int64_t i, A* spare, bool accumulate) {
+template <class A> SINTER_INLINE A* open_row(const Rows& r, int64_t i, A* spare, bool accumulate) {
   return r.dtype == dtype_for<A> && !accumulate ? reinterpret_cast<A*>(r.at(i)) : spare;
 }
-template <class A>
-SINTER_INLINE void close_row(const Rows& r, int64_t i, const A* result, bool accumulate) {
+template <class A> SINTER_INLINE void close_row(const Rows& r, int64_t i, const A* result, bool accumulate) {
   if (r.dtype != dtype_for<A> || accumulate) store_strip(r.at(i), r.dtype, r.d, 1, result, accumulate);
 }
 
 // A whole vector (a norm's weight) as A, shared by all ranges of the call.
-template <class A>
-SINTER_INLINE const A* whole(const TensorRef& t, int slot) {
+template <class A> SINTER_INLINE const A* whole(const TensorRef& t, int slot) {
   if (t.dtype == dtype_for<A>) return t.as<A>();
   int64_t n = numel_of(t);
   A* copy = buffer<A>(cpu::call_slot + slot, n);
@@ -94,9 +93,9 @@ SINTER_INLINE const A* whole(const TensorRef& t, int slot) {
 }
 
 // Calls run.operator()<A>() with A the compute type.
-template <class F>
-SINTER_INLINE void with_compute_type(bool is_double, const F& run) {
-  if (is_double) run.template operator()<double>(); else run.template operator()<float>();
+template <class F> SINTER_INLINE void with_compute_type(bool is_double, const F& run) {
+  if (is_double) run.template operator()<double>();
+  else run.template operator()<float>();
 }
 
 // Walks the rows of a strided tensor in order, keeping the offset of one operand.

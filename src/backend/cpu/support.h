@@ -19,6 +19,7 @@ void layout_of(PointwiseLayout& layout, const TensorRef& out, const TensorRef* i
 // Φ at the two ends of a truncated normal.
 void normal_ends(double low, double high, float& p_low, float& p_high);
 
-[[noreturn]] void refuse(const char* kernel, const char* reason, const KernelCall& call);  // throws, naming types and shapes
+[[noreturn]] void refuse(const char* kernel, const char* reason,
+                         const KernelCall& call);  // throws, naming types and shapes
 
 }  // namespace sinter::cpu

@@ -4,8 +4,7 @@
 namespace sinter::SINTER_CPU_ISA {
 namespace {
 
-template <class A>
-void forward(const KernelCall& call) {
+template <class A> void forward(const KernelCall& call) {
   Rows x = rows_of(call.in[0]), y = rows_of(call.out[0]);
   parallel_for(y.n, rows_per_range(y.d), [&](int64_t begin, int64_t end) {
     A *spare_x = buffer<A>(0, x.d), *spare_y = buffer<A>(1, y.d);
@@ -19,8 +18,7 @@ void forward(const KernelCall& call) {
   });
 }
 
-template <class A>
-void backward(const KernelCall& call) {
+template <class A> void backward(const KernelCall& call) {
   Rows x = rows_of(call.in[0]), dy = rows_of(call.in[1]), dx = rows_of(call.out[0]);
   parallel_for(dy.n, rows_per_range(dy.d), [&](int64_t begin, int64_t end) {
     A *spare_x = buffer<A>(0, x.d), *spare_dy = buffer<A>(1, dy.d), *spare_dx = buffer<A>(2, x.d);

@@ -1,11 +1,10 @@
 #include "backend/cpu/thread_pool.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <immintrin.h>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -17,14 +16,13 @@
 namespace sinter::cpu {
 namespace {
 
-constexpr int ranges_per_thread = 8;                // enough to even out a busy neighbour, few enough to stay cheap
+constexpr int ranges_per_thread = 8;  // enough to even out a busy neighbour, few enough to stay cheap
 constexpr auto spin_time = std::chrono::microseconds(50);  // about the gap between two kernels of a training step
 
 thread_local bool inside_range = false;
 
 // Spins for a while, in the hope that `ready` comes true, before the caller goes to sleep.
-template <class Ready>
-bool spin_until(const Ready& ready) {
+template <class Ready> bool spin_until(const Ready& ready) {
   auto end = std::chrono::steady_clock::now() + spin_time;
   do {
     for (int i = 0; i < 64; ++i) {

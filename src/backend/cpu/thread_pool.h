@@ -20,11 +20,10 @@ namespace sinter {
 namespace {
 
 // The same for a lambda f(begin, end). Anonymous, so that each kernel file has its own copy (Note [Two instruction sets]).
-template <class F>
-[[gnu::always_inline]] inline void parallel_for(int64_t n, int64_t grain, const F& f) {
+template <class F> [[gnu::always_inline]] inline void parallel_for(int64_t n, int64_t grain, const F& f) {
   cpu::parallel_ranges(
-      n, grain,
-      [](const void* context, int64_t begin, int64_t end) { (*static_cast<const F*>(context))(begin, end); }, &f);
+      n, grain, [](const void* context, int64_t begin, int64_t end) { (*static_cast<const F*>(context))(begin, end); },
+      &f);
 }
 
 }  // namespace

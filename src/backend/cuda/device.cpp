@@ -16,10 +16,13 @@ extern const KernelTable kernel_table;
 void fail_cuda(cudaError_t error, const char* what) {
   cudaGetLastError();  // a failed launch must not be reported again by the next one
   auto kind = error == cudaErrorMemoryAllocation ? ErrorKind::memory : ErrorKind::other;
-  fail(kind, std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
+  fail(kind,
+       std::string("CUDA: ") + what + " failed: " + cudaGetErrorName(error) + " (" + cudaGetErrorString(error) + ")");
 }
 
-void refuse(const char* kernel, const std::string& why) { fail(ErrorKind::usage, std::string(kernel) + " on CUDA: " + why); }
+void refuse(const char* kernel, const std::string& why) {
+  fail(ErrorKind::usage, std::string(kernel) + " on CUDA: " + why);
+}
 
 int multiprocessors() {
   static const int count = [] {
@@ -40,6 +43,11 @@ using cuda::check_cuda;
 cudaStream_t as_stream(void* s) { return static_cast<cudaStream_t>(s); }
 cudaEvent_t as_event(void* e) { return static_cast<cudaEvent_t>(e); }
 
+// Objects with static lifetime give things back when the driver is already gone.
+void check_teardown(cudaError_t e, const char* what) {
+  if (e != cudaErrorCudartUnloading && e != cudaErrorContextIsDestroyed) check_cuda(e, what);
+}
+
 class CudaBackend final : public DeviceBackend {
  public:
   CudaBackend(const cudaDeviceProp& p, int device) {
@@ -55,7 +63,7 @@ class CudaBackend final : public DeviceBackend {
 
   void* allocate(size_t bytes) override {
     void* p = nullptr;
-    cudaError_t e = cudaMalloc(&p, bytes);
+    cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       return nullptr;
@@ -63,7 +71,7 @@ class CudaBackend final : public DeviceBackend {
     check_cuda(e, "cudaMalloc");
     return p;
   }
-  void free(void* p) override { check_cuda(cudaFree(p), "cudaFree"); }
+  void free(void* p) override { check_teardown(cudaFree(p), "cudaFree"); }
   int64_t free_bytes() const override { return cuda_memory().free; }
 
   // Non-blocking: no implicit order with the legacy default stream.
@@ -72,14 +80,14 @@ class CudaBackend final : public DeviceBackend {
     check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return s;
   }
-  void destroy_stream(void* s) override { check_cuda(cudaStreamDestroy(as_stream(s)), "cudaStreamDestroy"); }
+  void destroy_stream(void* s) override { check_teardown(cudaStreamDestroy(as_stream(s)), "cudaStreamDestroy"); }
   // Every event can be timed: recording a timed one costs the same on the host and under a microsecond on the device.
   void* create_event() override {
     cudaEvent_t e;
     check_cuda(cudaEventCreate(&e), "cudaEventCreate");
     return e;
   }
-  void destroy_event(void* e) override { check_cuda(cudaEventDestroy(as_event(e)), "cudaEventDestroy"); }
+  void destroy_event(void* e) override { check_teardown(cudaEventDestroy(as_event(e)), "cudaEventDestroy"); }
   void record(void* e, void* s) override { check_cuda(cudaEventRecord(as_event(e), as_stream(s)), "cudaEventRecord"); }
   void wait(void* s, void* e) override {
     check_cuda(cudaStreamWaitEvent(as_stream(s), as_event(e), 0), "cudaStreamWaitEvent");
@@ -101,11 +109,13 @@ class CudaBackend final : public DeviceBackend {
     if (a.type != cudaMemoryTypeUnregistered) synchronize(s);
   }
   void copy_to_host(void* dst, const void* src, size_t bytes, void* s) override {
-    if (bytes) check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, as_stream(s)), "copy from the device");
+    if (bytes)
+      check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, as_stream(s)), "copy from the device");
     synchronize(s);
   }
   void copy(void* dst, const void* src, size_t bytes, void* s) override {
-    if (bytes) check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, as_stream(s)), "copy on the device");
+    if (bytes)
+      check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, as_stream(s)), "copy on the device");
   }
 
  private:
@@ -141,8 +151,8 @@ Search find_gpu() {
     cudaGetLastError();
     return {nullptr, "CUDA finds a GPU but cannot read its properties: check nvidia-smi"};
   }
-  std::string gpu = std::string(p.name) + " (compute capability " + std::to_string(p.major) + "." +
-                    std::to_string(p.minor) + ")";
+  std::string gpu =
+      std::string(p.name) + " (compute capability " + std::to_string(p.major) + "." + std::to_string(p.minor) + ")";
   if (p.major < 7) return {nullptr, gpu + " is too old: sinter needs compute capability 7.0 or newer"};
   if (e = cuda::probe_kernels(); e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction ||
                                  e == cudaErrorUnsupportedPtxVersion) {

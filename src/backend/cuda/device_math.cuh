@@ -2,15 +2,14 @@
 //
 // Note [Types at run time]: memory-bound kernels read the element type from their arguments and branch on it at each
 // load and store. The branch is uniform and costs a few instructions per four elements, where a template over every
-// combination of types would cost minutes of compile time. Loads return raw bits (Raw4) and are converted later, so that
-// all loads of a thread are in flight before the first conversion waits for one. The hottest kernels have one more
+// combination of types would cost minutes of compile time. Loads return raw bits (Raw4) and are converted later, so
+// that all loads of a thread are in flight before the first conversion waits for one. The hottest kernels have one more
 // instance per type, with 16-byte accesses, for operands that all share it.
 #pragma once
+#include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-
-#include <cstdint>
 #include <type_traits>
 
 #include "backend/cuda/runtime.h"
@@ -28,16 +27,14 @@ __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(bf16_t x) { return __bfloat162float(x); }
 __device__ __forceinline__ float to_float(f16_t x) { return __half2float(x); }
 
-template <class T>
-__device__ __forceinline__ T from_float(float x) {
+template <class T> __device__ __forceinline__ T from_float(float x) {
   if constexpr (std::is_same_v<T, bf16_t>) return __float2bfloat16_rn(x);
   else if constexpr (std::is_same_v<T, f16_t>) return __float2half_rn(x);
   else return T(x);
 }
 
 // Element i as C (float, double or int64_t).
-template <class C>
-__device__ __forceinline__ C load(const void* p, DType t, int64_t i) {
+template <class C> __device__ __forceinline__ C load(const void* p, DType t, int64_t i) {
   switch (t) {
     case DType::f32: return C(static_cast<const float*>(p)[i]);
     case DType::bf16: return C(to_float(static_cast<const bf16_t*>(p)[i]));
@@ -56,8 +53,7 @@ __device__ __forceinline__ float load_float(const void* p, DType t, int64_t i) {
   return to_float(static_cast<const f16_t*>(p)[i]);
 }
 
-template <class C>
-__device__ __forceinline__ void store(void* p, DType t, int64_t i, C x) {
+template <class C> __device__ __forceinline__ void store(void* p, DType t, int64_t i, C x) {
   switch (t) {
     case DType::f32: static_cast<float*>(p)[i] = float(x); return;
     case DType::bf16: static_cast<bf16_t*>(p)[i] = __float2bfloat16_rn(float(x)); return;
@@ -150,34 +146,30 @@ __device__ __forceinline__ void store4(void* p, DType t, int64_t g, const float 
 
 // ---- N elements of a type known at compile time ----
 
-template <class T>
-constexpr int vector_length = 16 / int(sizeof(T));  // elements in the widest access
+template <class T> constexpr int vector_length = 16 / int(sizeof(T));  // elements in the widest access
 
-template <class T, int N>
-struct Pack {
+template <class T, int N> struct Pack {
   static constexpr int bytes = int(sizeof(T)) * N;
-  using Word = std::conditional_t<bytes % 16 == 0, uint4,
-                                  std::conditional_t<bytes == 8, uint2, std::conditional_t<bytes == 4, uint32_t, uint16_t>>>;
+  using Word =
+      std::conditional_t<bytes % 16 == 0, uint4,
+                         std::conditional_t<bytes == 8, uint2, std::conditional_t<bytes == 4, uint32_t, uint16_t>>>;
   static constexpr int words = bytes / int(sizeof(Word));
   Word w[words];
 };
 
-template <class T, int N>
-__device__ __forceinline__ Pack<T, N> load_pack(const T* p) {
+template <class T, int N> __device__ __forceinline__ Pack<T, N> load_pack(const T* p) {
   Pack<T, N> r;
 #pragma unroll
   for (int i = 0; i < Pack<T, N>::words; ++i) r.w[i] = reinterpret_cast<const typename Pack<T, N>::Word*>(p)[i];
   return r;
 }
-template <class T, int N>
-__device__ __forceinline__ Pack<T, N> zero_pack() {
+template <class T, int N> __device__ __forceinline__ Pack<T, N> zero_pack() {
   Pack<T, N> r;
 #pragma unroll
   for (int i = 0; i < Pack<T, N>::words; ++i) r.w[i] = {};
   return r;
 }
-template <class T, int N>
-__device__ __forceinline__ void unpack(const Pack<T, N>& r, float (&v)[N]) {
+template <class T, int N> __device__ __forceinline__ void unpack(const Pack<T, N>& r, float (&v)[N]) {
   if constexpr (sizeof(T) == 4) {
     const auto* u = reinterpret_cast<const uint32_t*>(r.w);
 #pragma unroll
@@ -195,8 +187,7 @@ __device__ __forceinline__ void unpack(const Pack<T, N>& r, float (&v)[N]) {
     }
   }
 }
-template <class T, int N>
-__device__ __forceinline__ void store_pack(T* p, const float (&v)[N]) {
+template <class T, int N> __device__ __forceinline__ void store_pack(T* p, const float (&v)[N]) {
   if constexpr (N == 1) {
     *p = from_float<T>(v[0]);
   } else {
@@ -230,31 +221,26 @@ __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f
 // ---- reductions: the same tree whatever the machine; every thread gets the result ----
 
 struct Add {
-  template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+  template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
   __device__ __forceinline__ float2 operator()(float2 a, float2 b) const { return {a.x + b.x, a.y + b.y}; }
 };
 struct Max {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-template <class T>
-__device__ __forceinline__ T shuffle_xor(T x, int mask) {
-  if constexpr (std::is_same_v<T, float2>)
-    return {__shfl_xor_sync(~0u, x.x, mask), __shfl_xor_sync(~0u, x.y, mask)};
+template <class T> __device__ __forceinline__ T shuffle_xor(T x, int mask) {
+  if constexpr (std::is_same_v<T, float2>) return {__shfl_xor_sync(~0u, x.x, mask), __shfl_xor_sync(~0u, x.y, mask)};
   else if constexpr (std::is_same_v<T, int64_t>) return __shfl_xor_sync(~0u, (long long)x, mask);
   else return __shfl_xor_sync(~0u, x, mask);
 }
-template <class T, class Op>
-__device__ __forceinline__ T warp_reduce(T x, Op op) {
+template <class T, class Op> __device__ __forceinline__ T warp_reduce(T x, Op op) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask >>= 1) x = op(x, shuffle_xor(x, mask));
   return x;
 }
 // All threads of a one-dimensional block of Threads. `slots` holds one value per warp; the next reduction of the block
 // must use other slots (or come after a barrier), because slow threads may still be reading these.
-template <int Threads, class T, class Op>
-__device__ __forceinline__ T block_reduce(T x, Op op, T* slots) {
+template <int Threads, class T, class Op> __device__ __forceinline__ T block_reduce(T x, Op op, T* slots) {
   constexpr int warps = Threads / 32;
   static_assert(warps == 1 || warps == 2 || warps == 4 || warps == 8 || warps == 16 || warps == 32);
   x = warp_reduce(x, op);
@@ -285,7 +271,8 @@ struct Rows {
   // Every row can be read in accesses of n elements (at most 16 bytes each).
   bool vectors_of(int n) const {
     int64_t bytes = n * size_of(dtype), width = bytes < 16 ? bytes : 16;
-    return cols % n == 0 && reinterpret_cast<uintptr_t>(data) % width == 0 && (rows <= 1 || stride * size_of(dtype) % width == 0);
+    return cols % n == 0 && reinterpret_cast<uintptr_t>(data) % width == 0 &&
+           (rows <= 1 || stride * size_of(dtype) % width == 0);
   }
 };
 inline Rows rows_of(const TensorRef& t) {
@@ -312,8 +299,7 @@ inline void need_f32(const char* kernel, std::initializer_list<const TensorRef*>
 }
 
 // f(T{}) for the C++ type of a float tensor.
-template <class F>
-void with_float_type(const char* kernel, DType t, F&& f) {
+template <class F> void with_float_type(const char* kernel, DType t, F&& f) {
   switch (t) {
     case DType::f32: return f(float{});
     case DType::bf16: return f(bf16_t{});

@@ -8,10 +8,10 @@ namespace sinter::cuda {
 namespace {
 
 struct HeadsArgs {
-  void* rows;            // qkv, or dqkv
-  void *q, *k, *v;       // or their gradients
+  void* rows;       // qkv, or dqkv
+  void *q, *k, *v;  // or their gradients
   const float *cos, *sin;
-  int64_t count, stride; // B·T rows
+  int64_t count, stride;  // B·T rows
   int T, D, heads, kv_heads;
   bool rotate;
 };
@@ -67,12 +67,14 @@ __global__ void __launch_bounds__(512) move_heads(const __grid_constant__ HeadsA
 }
 
 template <bool Backward>
-void run_heads(const char* name, const KernelCall& call, const Rows& rows, const TensorRef* heads, const TensorRef* tables) {
+void run_heads(const char* name, const KernelCall& call, const Rows& rows, const TensorRef* heads,
+               const TensorRef* tables) {
   const auto& attrs = call.attrs.as<HeadsAttrs>();
   const TensorRef& q = heads[0];
   if (attrs.rotate) need_f32(name, {&tables[0], &tables[1]});
-  HeadsArgs a{rows.data, heads[0].data, heads[1].data, heads[2].data, tables[0].as<float>(), tables[1].as<float>(),
-              rows.rows, rows.stride, int(q.dims[2]), int(q.dims[3]), int(attrs.heads), int(attrs.kv_heads), attrs.rotate};
+  HeadsArgs a{rows.data,   heads[0].data, heads[1].data,  heads[2].data,  tables[0].as<float>(), tables[1].as<float>(),
+              rows.rows,   rows.stride,   int(q.dims[2]), int(q.dims[3]), int(attrs.heads),      int(attrs.kv_heads),
+              attrs.rotate};
   for (int j = 0; j < 3; ++j)
     if (heads[j].dtype != rows.dtype) refuse(name, "q, k, v and the rows must have one type");
   if (a.count == 0 || rows.cols == 0) return;
@@ -80,11 +82,11 @@ void run_heads(const char* name, const KernelCall& call, const Rows& rows, const
   with_float_type(name, rows.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int V = vector_length<T>;
-    bool vectors = rows.vectors_of(V) && a.D % V == 0 &&
-                   (!attrs.rotate || (aligned(a.cos, 16) && aligned(a.sin, 16)));
+    bool vectors = rows.vectors_of(V) && a.D % V == 0 && (!attrs.rotate || (aligned(a.cos, 16) && aligned(a.sin, 16)));
     for (int j = 0; j < 3; ++j) vectors = vectors && aligned(heads[j].data, 16);
     RowGrid g = row_grid(name, a.count, vectors ? rows.cols / V : rows.cols);
-    launch(name, vectors ? move_heads<T, V, Backward> : move_heads<T, 1, Backward>, g.grid, g.block, stream_of(call), a);
+    launch(name, vectors ? move_heads<T, V, Backward> : move_heads<T, 1, Backward>, g.grid, g.block, stream_of(call),
+           a);
   });
 }
 

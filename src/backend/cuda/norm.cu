@@ -102,22 +102,34 @@ __global__ void __launch_bounds__(256) norm_forward_any(const __grid_constant__ 
   }
 }
 
-template <bool Centred>
-void run_norm(const char* name, const KernelCall& call) {
+template <bool Centred> void run_norm(const char* name, const KernelCall& call) {
   const auto& attrs = call.attrs.as<NormAttrs>();
   Rows x = rows_of(call.in[0]), y = rows_of(call.out[0]);
   const TensorRef &w = call.in[1], &b = call.in[Centred ? 2 : 1];
   need_floats(name, {&call.in[0], &w, &b, &call.out[0]});
   need_f32(name, {&call.out[1], &call.out[Centred ? 2 : 1]});
   if (x.rows == 0 || x.cols == 0) return;
-  NormArgs a{x.data, w.data, Centred ? b.data : nullptr, y.data, Centred ? call.out[1].as<float>() : nullptr,
-             call.out[Centred ? 2 : 1].as<float>(), x.rows, x.stride, y.stride, int(x.cols), float(attrs.eps),
-             x.dtype, w.dtype, b.dtype, y.dtype, attrs.low_precision_statistics && is_16bit(x.dtype)};
+  NormArgs a{x.data,
+             w.data,
+             Centred ? b.data : nullptr,
+             y.data,
+             Centred ? call.out[1].as<float>() : nullptr,
+             call.out[Centred ? 2 : 1].as<float>(),
+             x.rows,
+             x.stride,
+             y.stride,
+             int(x.cols),
+             float(attrs.eps),
+             x.dtype,
+             w.dtype,
+             b.dtype,
+             y.dtype,
+             attrs.low_precision_statistics && is_16bit(x.dtype)};
   bool vectors = x.vectors_of(4) && y.vectors_of(4) && rows_of(w).vectors_of(4) && rows_of(b).vectors_of(4);
   bool done = vectors && !a.low_precision && with_row_shape(x.cols, [&](auto k, auto threads_per_row) {
-    int64_t blocks = ceil_div(x.rows, 256 / threads_per_row);
-    launch(name, norm_forward<Centred, k, threads_per_row>, grid_of(name, blocks), 256, stream_of(call), a);
-  });
+                int64_t blocks = ceil_div(x.rows, 256 / threads_per_row);
+                launch(name, norm_forward<Centred, k, threads_per_row>, grid_of(name, blocks), 256, stream_of(call), a);
+              });
   if (!done) launch(name, norm_forward_any, grid_of(name, x.rows), 256, stream_of(call), a);
 }
 

@@ -7,11 +7,9 @@ namespace sinter::cuda {
 
 // A row of d elements is held in registers, K groups of four per thread, by one warp (d <= 1024) or by a block of 256
 // threads (d <= 8192). f(constant<K>, constant<threads per row>), or false when the row is longer or odd.
-template <int N>
-using Constant = std::integral_constant<int, N>;
+template <int N> using Constant = std::integral_constant<int, N>;
 
-template <class F>
-bool with_row_shape(int64_t d, F&& f) {
+template <class F> bool with_row_shape(int64_t d, F&& f) {
   if (d % 4 != 0) return false;
   if (d <= 256) return f(Constant<2>{}, Constant<32>{}), true;
   if (d <= 512) return f(Constant<4>{}, Constant<32>{}), true;
@@ -32,8 +30,7 @@ __device__ __forceinline__ char* row_at(void* p, DType t, int64_t row, int64_t s
 }
 
 // Sum over the threads that share a row: a warp, or the block of 256 (then `slots` as in block_reduce).
-template <int ThreadsPerRow, class T>
-__device__ __forceinline__ T row_sum(T x, T* slots) {
+template <int ThreadsPerRow, class T> __device__ __forceinline__ T row_sum(T x, T* slots) {
   if constexpr (ThreadsPerRow == 32) return warp_reduce(x, Add{});
   else return block_reduce<ThreadsPerRow>(x, Add{}, slots);
 }

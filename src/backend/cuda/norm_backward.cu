@@ -15,19 +15,24 @@ struct NormBackwardArgs {
   const void *x, *w, *dy;
   const float *mean, *rroot;  // mean null: rms_norm
   void* dx;
-  float* partial;             // [groups][d] of dw, then the same of db
+  float* partial;  // [groups][d] of dw, then the same of db
   int64_t rows, x_stride, dy_stride, dx_stride;
   int d, groups;
   DType x_type, w_type, dy_type, dx_type;
   bool accumulate;
 };
 
-// Wide rows take many registers: fewer warps per block, so that two blocks still fit on a multiprocessor.
+// There are about two blocks per multiprocessor, and both must fit: short rows want many warps, to have enough loads in
+// flight; long ones take more registers and allow fewer.
 template <int K, int ThreadsPerRow>
-constexpr int backward_threads = ThreadsPerRow == 256 || K <= 4 ? 256 : 128;
+constexpr int backward_threads = ThreadsPerRow == 256 ? 256
+                                 : K <= 2             ? 512
+                                 : K <= 4             ? 256
+                                                      : 128;
 
 template <bool Centred, int K, int ThreadsPerRow>
-__global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>) norm_backward(const __grid_constant__ NormBackwardArgs a) {
+__global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>)
+    norm_backward(const __grid_constant__ NormBackwardArgs a) {
   constexpr int threads = backward_threads<K, ThreadsPerRow>, row_lanes = threads / ThreadsPerRow;
   __shared__ float2 slots[2][8];
   int lane = threadIdx.x % ThreadsPerRow, row_lane = threadIdx.x / ThreadsPerRow, columns = a.d / 4;
@@ -43,6 +48,16 @@ __global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>) norm_backw
       int g = lane + k * ThreadsPerRow;
       raw_x[k] = g < columns ? load_raw4(x, a.x_type, g) : Raw4{0, 0, 0, 0};
       raw_dy[k] = g < columns ? load_raw4(dy, a.dy_type, g) : Raw4{0, 0, 0, 0};
+    }
+    // What dx holds is asked for now, with the rest, though it is needed last.
+    char* dx = row_at(a.dx, a.dx_type, row, a.dx_stride);
+    Raw4 old[K] = {};
+    if (a.accumulate) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        int g = lane + k * ThreadsPerRow;
+        if (g < columns) old[k] = load_raw4(dx, a.dx_type, g);
+      }
     }
     float rroot = a.rroot[row], mean = Centred ? a.mean[row] : 0.0f;
     float xhat[K][4], g_[K][4];
@@ -70,15 +85,6 @@ __global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>) norm_backw
     turn ^= 1;  // in a block per row all threads come here equally often
     float c1 = sums.x / a.d, c2 = sums.y / a.d;
 
-    char* dx = row_at(a.dx, a.dx_type, row, a.dx_stride);
-    Raw4 old[K];
-    if (a.accumulate) {
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        int g = lane + k * ThreadsPerRow;
-        if (g < columns) old[k] = load_raw4(dx, a.dx_type, g);
-      }
-    }
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       int g = lane + k * ThreadsPerRow;
@@ -104,13 +110,13 @@ __global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>) norm_backw
     }
   } else {
     __shared__ float4 sum[Centred ? 2 : 1][K * ThreadsPerRow];
-    for (int turn = 0; turn < row_lanes; ++turn) {
-      if (row_lane == turn) {
+    for (int warp = 0; warp < row_lanes; ++warp) {
+      if (row_lane == warp) {
 #pragma unroll
         for (int k = 0; k < K; ++k) {
           int g = lane + k * ThreadsPerRow;
-          auto add = [&](float4& s, const float (&v)[4]) {
-            if (turn == 0) s = {v[0], v[1], v[2], v[3]};
+          auto add = [&](float4& s, const float(&v)[4]) {
+            if (warp == 0) s = {v[0], v[1], v[2], v[3]};
             else s = {s.x + v[0], s.y + v[1], s.z + v[2], s.w + v[3]};
           };
           add(sum[0][g], dw[k]);
@@ -159,7 +165,8 @@ __global__ void __launch_bounds__(256) norm_backward_any(const __grid_constant__
 }
 
 // out[j] (+)= Σ over groups, 32 columns per block: 32 rows of threads take every 32nd group, then a fixed tree.
-__global__ void __launch_bounds__(1024) sum_groups(float* out, const float* partial, int groups, int d, bool accumulate) {
+__global__ void __launch_bounds__(1024)
+    sum_groups(float* out, const float* partial, int groups, int d, bool accumulate) {
   __shared__ float sums[32][33];
   int column = blockIdx.x * 32 + threadIdx.x;
   float s = 0;
@@ -172,24 +179,39 @@ __global__ void __launch_bounds__(1024) sum_groups(float* out, const float* part
   if (threadIdx.x == 0 && column < d) out[column] = accumulate ? out[column] + s : s;
 }
 
-template <bool Centred>
-void run_norm_backward(const char* name, const KernelCall& call) {
+template <bool Centred> void run_norm_backward(const char* name, const KernelCall& call) {
   const TensorRef &w = call.in[1], &rroot = call.in[Centred ? 3 : 2], &dy_ref = call.in[Centred ? 4 : 3];
   Rows x = rows_of(call.in[0]), dy = rows_of(dy_ref), dx = rows_of(call.out[0]);
   need_floats(name, {&call.in[0], &w, &dy_ref, &call.out[0]});
   need_f32(name, {&rroot, &call.in[2], &call.out[1], &call.out[Centred ? 2 : 1]});
   if (x.cols == 0) return;
   int groups = int(x.rows < workspace::norm_groups ? x.rows : workspace::norm_groups);
-  NormBackwardArgs a{x.data, w.data, dy.data, Centred ? call.in[2].as<float>() : nullptr, rroot.as<float>(), dx.data,
-                     static_cast<float*>(call.workspace), x.rows, x.stride, dy.stride, dx.stride, int(x.cols), groups,
-                     x.dtype, w.dtype, dy.dtype, dx.dtype, call.accumulates(0)};
-  if (int64_t(sizeof(float)) * groups * x.cols * (Centred ? 2 : 1) > call.workspace_bytes) refuse(name, "workspace too small");
+  NormBackwardArgs a{x.data,
+                     w.data,
+                     dy.data,
+                     Centred ? call.in[2].as<float>() : nullptr,
+                     rroot.as<float>(),
+                     dx.data,
+                     static_cast<float*>(call.workspace),
+                     x.rows,
+                     x.stride,
+                     dy.stride,
+                     dx.stride,
+                     int(x.cols),
+                     groups,
+                     x.dtype,
+                     w.dtype,
+                     dy.dtype,
+                     dx.dtype,
+                     call.accumulates(0)};
+  if (int64_t(sizeof(float)) * groups * x.cols * (Centred ? 2 : 1) > call.workspace_bytes)
+    refuse(name, "workspace too small");
   if (groups > 0) {
     bool vectors = x.vectors_of(4) && dy.vectors_of(4) && dx.vectors_of(4) && rows_of(w).vectors_of(4);
     bool done = vectors && with_row_shape(x.cols, [&](auto k, auto threads_per_row) {
-      launch(name, norm_backward<Centred, k, threads_per_row>, groups, backward_threads<k, threads_per_row>,
-             stream_of(call), a);
-    });
+                  launch(name, norm_backward<Centred, k, threads_per_row>, groups, backward_threads<k, threads_per_row>,
+                         stream_of(call), a);
+                });
     if (!done) launch(name, norm_backward_any, groups, 256, stream_of(call), a);
   }
   for (int j = 1; j <= (Centred ? 2 : 1); ++j)

@@ -10,8 +10,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int unroll = 2;  // vectors per thread, a block apart, all loaded before the first is used
 
-template <class T, int NIn>
-struct FlatArgs {
+template <class T, int NIn> struct FlatArgs {
   T* out;
   const T* in[NIn];
   int64_t n;
@@ -59,8 +58,7 @@ __global__ void __launch_bounds__(threads) pointwise_flat(const __grid_constant_
   }
 }
 
-template <int NIn>
-struct MixedArgs {
+template <int NIn> struct MixedArgs {
   void* out;
   const void* in[NIn];
   int64_t n;
@@ -108,24 +106,21 @@ __global__ void __launch_bounds__(threads) pointwise_mixed(const __grid_constant
   }
 }
 
-template <class T, int NIn>
-void launch_flat(const KernelCall& call, const PointwiseOp& op, int64_t n) {
+template <class T, int NIn> void launch_flat(const KernelCall& call, const PointwiseOp& op, int64_t n) {
   FlatArgs<T, NIn> a{call.out[0].as<T>(), {}, n, op};
   for (int j = 0; j < NIn; ++j) a.in[j] = call.in[j].as<T>();
   int64_t blocks = ceil_div(n, int64_t(threads) * unroll * vector_length<T>);
   launch("pointwise", pointwise_flat<T, NIn>, grid_of("pointwise", blocks), threads, stream_of(call), a);
 }
 
-template <int NIn>
-void launch_mixed(const KernelCall& call, const PointwiseOp& op, int64_t n) {
+template <int NIn> void launch_mixed(const KernelCall& call, const PointwiseOp& op, int64_t n) {
   MixedArgs<NIn> a{call.out[0].data, {}, n, op, call.out[0].dtype, {}};
   for (int j = 0; j < NIn; ++j) a.in[j] = call.in[j].data, a.in_type[j] = call.in[j].dtype;
   int64_t blocks = ceil_div(n, int64_t(threads) * unroll * 4);
   launch("pointwise", pointwise_mixed<NIn>, grid_of("pointwise", blocks), threads, stream_of(call), a);
 }
 
-template <int NIn>
-void launch_dense(const KernelCall& call, const PointwiseOp& op, int64_t n, bool same) {
+template <int NIn> void launch_dense(const KernelCall& call, const PointwiseOp& op, int64_t n, bool same) {
   if (!same) return launch_mixed<NIn>(call, op, n);
   with_float_type("pointwise", call.out[0].dtype, [&](auto t) { launch_flat<decltype(t), NIn>(call, op, n); });
 }

@@ -18,8 +18,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
   return normal_cdf_of(x) + x * 0.39894228f * expf(-0.5f * x * x);
 }
 
-template <int N>
-__device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], const float (&in)[1][N]) {
+template <int N> __device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], const float (&in)[1][N]) {
   auto each = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < N; ++i) r[i] = f(in[0][i]);
@@ -41,8 +40,7 @@ __device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], cons
   }
 }
 
-template <int N>
-__device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], const float (&in)[2][N]) {
+template <int N> __device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], const float (&in)[2][N]) {
   auto each = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < N; ++i) r[i] = f(in[0][i], in[1][i]);
@@ -52,10 +50,11 @@ __device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], cons
     case PointwiseFn::mul: return each([](float a, float b) { return a * b; });
     case PointwiseFn::div: return each([](float a, float b) { return a / b; });
     case PointwiseFn::sigmoid_backward: return each([](float y, float dy) { return dy * y * (1.0f - y); });
-    case PointwiseFn::silu_backward: return each([](float x, float dy) {
-      float s = sigmoid(x);
-      return dy * s * (1.0f + x * (1.0f - s));
-    });
+    case PointwiseFn::silu_backward:
+      return each([](float x, float dy) {
+        float s = sigmoid(x);
+        return dy * s * (1.0f + x * (1.0f - s));
+      });
     case PointwiseFn::gelu_backward: return each([](float x, float dy) { return dy * gelu_slope(x); });
     case PointwiseFn::tanh_backward: return each([](float y, float dy) { return dy * (1.0f - y * y); });
     case PointwiseFn::relu_backward: return each([](float x, float dy) { return x > 0.0f ? dy : 0.0f; });
@@ -63,8 +62,7 @@ __device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], cons
   }
 }
 
-template <int N>
-__device__ __forceinline__ void apply(const PointwiseOp&, float (&r)[N], const float (&in)[3][N]) {
+template <int N> __device__ __forceinline__ void apply(const PointwiseOp&, float (&r)[N], const float (&in)[3][N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) r[i] = in[0][i] != 0.0f ? in[1][i] : in[2][i];  // where
 }
@@ -75,7 +73,7 @@ constexpr int inputs_of(PointwiseFn fn) {
   return fn == PointwiseFn::where ? 3 : 2;
 }
 
-// Types that the four-element kernels can carry through fp32. (int32 does not fit fp32 exactly: only when it meets floats.)
+// Types that the four-element kernels can carry through fp32 (int32 only where it meets floats: it does not fit exactly).
 constexpr bool fits_raw4(DType t) { return size_of(t) <= 4; }
 
 // pointwise_strided.cu: everything that is not flat, fp32-computed and aligned.

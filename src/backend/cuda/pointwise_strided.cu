@@ -11,8 +11,7 @@ namespace {
 constexpr int threads = 256;
 
 // Index is int32_t when every offset fits, which halves the cost of the divisions.
-template <class Index, int NIn>
-struct StridedArgs {
+template <class Index, int NIn> struct StridedArgs {
   void* data[1 + NIn];  // out first
   Index count;          // of groups
   Index dims[max_rank];
@@ -99,8 +98,7 @@ __global__ void __launch_bounds__(threads) copy_groups(const __grid_constant__ S
 }
 
 // fp64 and integer arithmetic: the functions that make sense for both.
-template <class C>
-__device__ __forceinline__ C apply_plain(PointwiseFn fn, double alpha, double beta, const C* in) {
+template <class C> __device__ __forceinline__ C apply_plain(PointwiseFn fn, double alpha, double beta, const C* in) {
   switch (fn) {
     case PointwiseFn::add: return in[0] + in[1];
     case PointwiseFn::sub: return in[0] - in[1];
@@ -182,7 +180,8 @@ int copy_piece(const KernelCall& call, const PointwiseLayout& l, const Pointwise
 }
 
 template <class Index, int NIn>
-StridedArgs<Index, NIn> strided_args(const KernelCall& call, const PointwiseLayout& l, const PointwiseOp& op, int group) {
+StridedArgs<Index, NIn> strided_args(const KernelCall& call, const PointwiseLayout& l, const PointwiseOp& op,
+                                     int group) {
   StridedArgs<Index, NIn> a{};
   a.op = op;
   a.rank = l.rank;
@@ -232,15 +231,16 @@ bool small(const PointwiseLayout& l) {
   if (l.numel >= limit) return false;
   for (int o = 0; o < l.operands; ++o) {
     int64_t reach = 0;
-    for (int d = 0; d < l.rank; ++d) reach += (l.dims[d] - 1) * (l.strides[o][d] < 0 ? -l.strides[o][d] : l.strides[o][d]);
+    for (int d = 0; d < l.rank; ++d)
+      reach += (l.dims[d] - 1) * (l.strides[o][d] < 0 ? -l.strides[o][d] : l.strides[o][d]);
     if (reach >= limit) return false;
   }
   return true;
 }
 
-template <int NIn>
-void launch_by_index(const KernelCall& call, const PointwiseLayout& l, const PointwiseOp& op) {
-  if (small(l)) launch_strided<int32_t, NIn>(call, l, op); else launch_strided<int64_t, NIn>(call, l, op);
+template <int NIn> void launch_by_index(const KernelCall& call, const PointwiseLayout& l, const PointwiseOp& op) {
+  if (small(l)) launch_strided<int32_t, NIn>(call, l, op);
+  else launch_strided<int64_t, NIn>(call, l, op);
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // Random tensors, four elements per Philox block and thread. Compiled with -fmad=false: Note [Same bits everywhere] in
 // core/philox.h. Speed of light: one write (about 60 integer operations per element hide behind it at 4 bytes).
-#include "core/philox.h"
-
 #include "backend/cuda/device_math.cuh"
 #include "core/attrs.h"
+#include "core/philox.h"
 
 namespace sinter::cuda {
 
@@ -19,8 +18,7 @@ struct RandomArgs {
 };
 
 // out[i] = draw(bits of element i), in the type C that draw returns.
-template <class Draw>
-__global__ void __launch_bounds__(threads) random_elements(RandomArgs a, Draw draw) {
+template <class Draw> __global__ void __launch_bounds__(threads) random_elements(RandomArgs a, Draw draw) {
   int64_t block = int64_t(blockIdx.x) * threads + threadIdx.x;
   if (4 * block >= a.n) return;
   PhiloxBlock r = philox(a.seed, a.stream, uint64_t(block));
@@ -43,8 +41,7 @@ struct DrawInteger {
   __device__ int64_t operator()(uint32_t bits) const { return low + int64_t(integer_of(bits, range)); }
 };
 
-template <class Draw>
-void draw_into(const char* name, const KernelCall& call, const Draw& draw) {
+template <class Draw> void draw_into(const char* name, const KernelCall& call, const Draw& draw) {
   const auto& attrs = call.attrs.as<RandomAttrs>();
   RandomArgs a{call.out[0].data, numel_of(call.out[0]), attrs.seed, attrs.stream, call.out[0].dtype};
   if (a.n == 0) return;

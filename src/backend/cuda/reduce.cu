@@ -18,15 +18,17 @@ struct Nest {
   void add(int64_t n, int64_t stride) {
     numel *= n;
     if (n == 1) return;
-    if (rank > 0 && strides[rank - 1] == n * stride) dims[rank - 1] *= n; else dims[rank++] = n;
+    if (rank > 0 && strides[rank - 1] == n * stride) dims[rank - 1] *= n;
+    else dims[rank++] = n;
     strides[rank - 1] = stride;
   }
   int64_t inner_stride() const { return rank ? strides[rank - 1] : 1; }
 
   __device__ __forceinline__ int64_t offset(int64_t i) const {
     int64_t o = 0;
+#pragma unroll 1
     for (int d = rank - 1; d > 0; --d) {
-      int64_t q = i < 0x7fffffff ? int64_t(uint32_t(i) / uint32_t(dims[d])) : i / dims[d];  // dims[d] <= i fits too
+      int64_t q = numel <= 0x7fffffff ? int64_t(uint32_t(i) / uint32_t(dims[d])) : i / dims[d];
       o += (i - q * dims[d]) * strides[d];
       i = q;
     }
@@ -42,39 +44,46 @@ struct ReduceArgs {
   Nest kept, summed;
 };
 
-template <class A>
-__device__ __forceinline__ void finish(const ReduceArgs& r, int64_t output, A sum) {
+template <class A> __device__ __forceinline__ void finish(const ReduceArgs& r, int64_t output, A sum) {
   if (r.accumulate) sum += load<A>(r.y, r.y_type, output);
   store<A>(r.y, r.y_type, output, sum);
 }
 
 // Elements begin, begin + step, … of one output's sum, in four chains so that four loads are in flight.
-template <class A>
-__device__ __forceinline__ A strided_sum(const ReduceArgs& r, int64_t base, int64_t begin, int64_t end, int64_t step) {
-  A s[4] = {};
+template <class T>
+__device__ __forceinline__ float typed_sum(const Nest& nest, const T* x, int64_t begin, int64_t end, int64_t step) {
+  float s[4] = {};
   int64_t i = begin;
   for (; i + 3 * step < end; i += 4 * step) {
-    A x[4];
 #pragma unroll
-    for (int u = 0; u < 4; ++u) x[u] = load<A>(r.x, r.x_type, base + r.summed.offset(i + u * step));
-#pragma unroll
-    for (int u = 0; u < 4; ++u) s[u] += x[u];
+    for (int u = 0; u < 4; ++u) s[u] += to_float(x[nest.offset(i + u * step)]);
   }
-  for (; i < end; i += step) s[0] += load<A>(r.x, r.x_type, base + r.summed.offset(i));
+  for (; i < end; i += step) s[0] += to_float(x[nest.offset(i)]);
   return (s[0] + s[1]) + (s[2] + s[3]);
+}
+// The type is looked at once, outside the loop.
+template <class A>
+__device__ __forceinline__ A strided_sum(const ReduceArgs& r, int64_t base, int64_t begin, int64_t end, int64_t step) {
+  if constexpr (std::is_same_v<A, float>) {
+    auto typed = [&](const auto* x) { return typed_sum(r.summed, x, begin, end, step); };
+    if (r.x_type == DType::f32) return typed(static_cast<const float*>(r.x) + base);
+    if (r.x_type == DType::bf16) return typed(static_cast<const bf16_t*>(r.x) + base);
+    if (r.x_type == DType::f16) return typed(static_cast<const f16_t*>(r.x) + base);
+  }
+  A sum = 0;
+  for (int64_t i = begin; i < end; i += step) sum += load<A>(r.x, r.x_type, base + r.summed.offset(i));
+  return sum;
 }
 
 // One output per warp: short sums.
-template <class A>
-__global__ void __launch_bounds__(256) sum_rows_by_warp(const __grid_constant__ ReduceArgs r) {
+template <class A> __global__ void __launch_bounds__(256) sum_rows_by_warp(const __grid_constant__ ReduceArgs r) {
   int64_t output = int64_t(blockIdx.x) * 8 + threadIdx.x / 32;
   if (output >= r.kept.numel) return;
   A sum = strided_sum<A>(r, r.kept.offset(output), threadIdx.x % 32, r.summed.numel, 32);
   sum = warp_reduce(sum, Add{});
   if (threadIdx.x % 32 == 0) finish(r, output, sum);
 }
-template <class A>
-__global__ void __launch_bounds__(256) sum_rows_by_block(const __grid_constant__ ReduceArgs r) {
+template <class A> __global__ void __launch_bounds__(256) sum_rows_by_block(const __grid_constant__ ReduceArgs r) {
   __shared__ A slots[8];
   int64_t output = blockIdx.x;
   A sum = strided_sum<A>(r, r.kept.offset(output), threadIdx.x, r.summed.numel, 256);
@@ -83,8 +92,7 @@ __global__ void __launch_bounds__(256) sum_rows_by_block(const __grid_constant__
 }
 
 // blockDim.x neighbouring outputs; the blockDim.y threads of each take every blockDim.y-th summed element.
-template <class A>
-__global__ void __launch_bounds__(512) sum_columns(const __grid_constant__ ReduceArgs r) {
+template <class A> __global__ void __launch_bounds__(512) sum_columns(const __grid_constant__ ReduceArgs r) {
   __shared__ A sums[512];
   int64_t output = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   bool inside = output < r.kept.numel;
@@ -100,8 +108,7 @@ __global__ void __launch_bounds__(512) sum_columns(const __grid_constant__ Reduc
 }
 
 // The long sum: partial[block], then their sum.
-template <class A>
-__global__ void __launch_bounds__(256) sum_part(const __grid_constant__ ReduceArgs r, A* partial) {
+template <class A> __global__ void __launch_bounds__(256) sum_part(const __grid_constant__ ReduceArgs r, A* partial) {
   __shared__ A slots[8];
   int64_t first = int64_t(blockIdx.x) * 256 + threadIdx.x;
   A sum = strided_sum<A>(r, 0, first, r.summed.numel, int64_t(gridDim.x) * 256);
@@ -117,8 +124,7 @@ __global__ void __launch_bounds__(256) sum_parts(const __grid_constant__ ReduceA
   if (threadIdx.x == 0) finish(r, 0, sum);
 }
 
-template <class A>
-void run_reduce(const KernelCall& call, const ReduceArgs& r) {
+template <class A> void run_reduce(const KernelCall& call, const ReduceArgs& r) {
   const char* name = "reduce_sum";
   cudaStream_t stream = stream_of(call);
   int64_t outputs = r.kept.numel, length = r.summed.numel;

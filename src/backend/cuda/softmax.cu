@@ -27,8 +27,7 @@ __device__ __forceinline__ int visible(const SoftmaxArgs& s, int row) {
 
 constexpr float minus_infinity = -__builtin_inff();
 
-template <int ThreadsPerRow, class Op>
-__device__ __forceinline__ float row_reduce(float x, Op op, float* slots) {
+template <int ThreadsPerRow, class Op> __device__ __forceinline__ float row_reduce(float x, Op op, float* slots) {
   if constexpr (ThreadsPerRow == 32) return warp_reduce(x, op);
   else return block_reduce<ThreadsPerRow>(x, op, slots);
 }
@@ -151,7 +150,8 @@ __global__ void __launch_bounds__(256) softmax_gradient_any(const __grid_constan
   int seen = visible(s, blockIdx.x);
   int64_t base = int64_t(blockIdx.x) * s.tk;
   float dot = 0;
-  for (int j = threadIdx.x; j < seen; j += 256) dot += load_float(s.a, s.a_type, base + j) * load_float(s.b, s.b_type, base + j);
+  for (int j = threadIdx.x; j < seen; j += 256)
+    dot += load_float(s.a, s.a_type, base + j) * load_float(s.b, s.b_type, base + j);
   dot = block_reduce<256>(dot, Add{}, slots);
   for (int j = threadIdx.x; j < s.tk; j += 256) {
     float r = 0;
@@ -176,11 +176,23 @@ void run_softmax(const char* name, const KernelCall& call, const TensorRef* b) {
   if (n == 0) return;
   int64_t tk = a.dims[a.rank - 1], tq = a.rank > 1 ? a.dims[a.rank - 2] : 1;
   grid_of(name, n / tk);
-  SoftmaxArgs s{a.data, b ? b->data : nullptr, out.data, int(n / tk), int(tq), int(tk), float(attrs.scale),
-                attrs.causal_offset, attrs.causal, call.accumulates(0), a.dtype, b ? b->dtype : a.dtype, out.dtype};
+  SoftmaxArgs s{a.data,
+                b ? b->data : nullptr,
+                out.data,
+                int(n / tk),
+                int(tq),
+                int(tk),
+                float(attrs.scale),
+                attrs.causal_offset,
+                attrs.causal,
+                call.accumulates(0),
+                a.dtype,
+                b ? b->dtype : a.dtype,
+                out.dtype};
   cudaStream_t stream = stream_of(call);
   bool same = s.a_type == s.out_type && s.b_type == s.out_type;
-  bool vectors = tk * size_of(a.dtype) % 16 == 0 && aligned(a.data, 16) && aligned(out.data, 16) && (!b || aligned(b->data, 16));
+  bool vectors =
+      tk * size_of(a.dtype) % 16 == 0 && aligned(a.data, 16) && aligned(out.data, 16) && (!b || aligned(b->data, 16));
   if (!same || !vectors || tk > 4096)
     return launch(name, b ? softmax_gradient_any : softmax_forward_any, s.rows, 256, stream, s);
   with_float_type(name, a.dtype, [&](auto t) {

@@ -59,8 +59,7 @@ __global__ void __launch_bounds__(512) swiglu_vectors(const __grid_constant__ Sw
 }
 
 // Any alignment, any mix of types.
-template <bool Backward>
-__global__ void __launch_bounds__(512) swiglu_any(const __grid_constant__ SwigluArgs a) {
+template <bool Backward> __global__ void __launch_bounds__(512) swiglu_any(const __grid_constant__ SwigluArgs a) {
   int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= a.rows) return;
   int64_t x = row * a.x_stride, dy = row * a.dy_stride, out = row * a.out_stride;
@@ -76,13 +75,12 @@ __global__ void __launch_bounds__(512) swiglu_any(const __grid_constant__ Swiglu
   }
 }
 
-template <bool Backward>
-void run_swiglu(const char* name, const KernelCall& call) {
+template <bool Backward> void run_swiglu(const char* name, const KernelCall& call) {
   const TensorRef &x_ref = call.in[0], &dy_ref = call.in[Backward ? 1 : 0], &out_ref = call.out[0];
   need_floats(name, {&x_ref, &dy_ref, &out_ref});
   Rows x = rows_of(x_ref), dy = rows_of(dy_ref), out = rows_of(out_ref);
-  SwigluArgs a{x.data, dy.data, out.data, x.rows, x.stride, dy.stride, out.stride, int(x.cols / 2),
-               x.dtype, dy.dtype, out.dtype};
+  SwigluArgs a{x.data,     dy.data,         out.data, x.rows,   x.stride, dy.stride,
+               out.stride, int(x.cols / 2), x.dtype,  dy.dtype, out.dtype};
   if (a.rows == 0 || a.F == 0) return;
   bool same = x.dtype == out.dtype && dy.dtype == out.dtype;
   if (!same) {

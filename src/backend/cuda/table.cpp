@@ -1,7 +1,6 @@
 // The kernel table of the CUDA backend.
-#include "backend/kernels.h"
-
 #include "backend/cuda/runtime.h"
+#include "backend/kernels.h"
 
 namespace sinter::cuda {
 

@@ -51,7 +51,8 @@ struct ScatterArgs {
 };
 
 __device__ __forceinline__ int64_t id_at(const ScatterArgs& a, int64_t i) {
-  return a.id_type == DType::i64 ? static_cast<const int64_t*>(a.ids)[i] : int64_t(static_cast<const int32_t*>(a.ids)[i]);
+  return a.id_type == DType::i64 ? static_cast<const int64_t*>(a.ids)[i]
+                                 : int64_t(static_cast<const int32_t*>(a.ids)[i]);
 }
 
 // Bit s of the result: ids[first + s · threads + thread] is `id`, for positions below `end`.
@@ -170,7 +171,8 @@ void embedding(const KernelCall& call) {
   if (a.tokens == 0 || a.d == 0) return;
   bool vectors = rows_of(table).vectors_of(4) && rows_of(y).vectors_of(4);
   RowGrid g = row_grid("embedding", a.tokens, vectors ? a.d / 4 : a.d);
-  launch("embedding", vectors ? embedding_forward<true> : embedding_forward<false>, g.grid, g.block, stream_of(call), a);
+  launch("embedding", vectors ? embedding_forward<true> : embedding_forward<false>, g.grid, g.block, stream_of(call),
+         a);
 }
 
 void embedding_backward(const KernelCall& call) {
@@ -178,11 +180,12 @@ void embedding_backward(const KernelCall& call) {
   need_floats("embedding_backward", {&dy});
   need_f32("embedding_backward", {&dtable});
   need_ids("embedding_backward", ids);
-  ScatterArgs a{ids.data, dy.data, dtable.as<float>(), numel_of(ids), int(dtable.dims[1]), ids.dtype, dy.dtype,
-                call.accumulates(0)};
+  ScatterArgs a{ids.data,  dy.data,  dtable.as<float>(), numel_of(ids), int(dtable.dims[1]),
+                ids.dtype, dy.dtype, call.accumulates(0)};
   if (numel_of(dtable) == 0) return;
   if (!a.accumulate)
-    check_cuda(cudaMemsetAsync(dtable.data, 0, size_t(numel_of(dtable)) * sizeof(float), stream_of(call)), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(dtable.data, 0, size_t(numel_of(dtable)) * sizeof(float), stream_of(call)),
+               "cudaMemsetAsync");
   if (a.tokens == 0) return;
   bool vectors = rows_of(dy).vectors_of(4) && a.d % 4 == 0;
   dim3 grid(grid_of("embedding_backward", a.tokens), unsigned(ceil_div(a.d, threads * (vectors ? 4 : 1))));

@@ -26,8 +26,7 @@ struct CrossEntropyArgs {
 struct ExpSum {
   float m = -3e38f, sum = 0;
 
-  template <int N>
-  __device__ __forceinline__ void add(const float (&x)[N]) {
+  template <int N> __device__ __forceinline__ void add(const float (&x)[N]) {
     float top = m;
 #pragma unroll
     for (int i = 0; i < N; ++i) top = fmaxf(top, x[i] * log2_e);
@@ -39,8 +38,7 @@ struct ExpSum {
 };
 
 // Elements before the first 16-byte boundary.
-template <class T>
-__device__ __forceinline__ int head_of(const T* row, int n) {
+template <class T> __device__ __forceinline__ int head_of(const T* row, int n) {
   int head = int((16 - reinterpret_cast<uintptr_t>(row) % 16) % 16 / sizeof(T));
   return head < n ? head : n;
 }
@@ -166,8 +164,8 @@ void cross_entropy_backward(const KernelCall& call) {
   a.dlogits = dlogits.data;
   a.out_stride = dlogits.stride;
   with_float_type("cross_entropy_backward", logits.dtype, [&](auto t) {
-    launch("cross_entropy_backward", cross_entropy_gradient<decltype(t)>, grid_of("cross_entropy_backward", logits.rows),
-           threads, stream_of(call), a);
+    launch("cross_entropy_backward", cross_entropy_gradient<decltype(t)>,
+           grid_of("cross_entropy_backward", logits.rows), threads, stream_of(call), a);
   });
 }
 

@@ -1,0 +1,30 @@
+// The command line: one file per subcommand, each adding itself to the program.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "lab/output.h"
+#include "nn/model.h"
+
+namespace sinter::cli {
+
+// What the chosen subcommand will do; it runs after the whole command line was understood.
+using Action = std::function<int()>;
+
+void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool own_model);
+void add_precision(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+void add_show(CLI::App& app, Action& action);
+
+// An option whose value is text and may not be empty.
+CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& value, const std::string& help,
+                      const std::string& type, const std::string& group);
+
+// --json, --table and --plot, the same for every subcommand.
+enum class Plot { no, yes };
+void add_output_flags(CLI::App& command, lab::OutputOptions& options, Plot plot);
+
+int run(int argc, char** argv, const MakeModel& make_model, bool own_model);
+
+}  // namespace sinter::cli

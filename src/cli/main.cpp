@@ -1,0 +1,3 @@
+#include <sinter/sinter.hpp>
+
+int main(int argc, char** argv) { return sinter::lab_main(argc, argv); }

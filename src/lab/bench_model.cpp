@@ -1,0 +1,139 @@
+#include "lab/bench_model.h"
+
+#include <cmath>
+
+#include "backend/cpu/thread_pool.h"
+#include "lab/machine.h"
+#include "lab/process.h"
+#include "lab/record.h"
+#include "lab/units.h"
+
+namespace sinter::lab {
+namespace {
+
+std::string outcome_text(const Json& r) {
+  if (r["status"] == "oom") return "OOM: " + r["reason"].get<std::string>();
+  return fmt::format("{} ms{}", significant(r["median_ms"].get<double>(), 4),
+                     r["status"] == "suspect" ? " (suspect)" : "");
+}
+
+// Configurations that differ in dtype alone are measured in turns, so that drift of the machine meets all of them.
+bool comparable(const RunConfig& a, const RunConfig& b) {
+  Json x = to_json(a), y = to_json(b);
+  x.erase("dtype");
+  y.erase("dtype");
+  return x == y;
+}
+
+struct Variant {
+  RunConfig config;
+  Need need;
+  std::optional<Measurement> measurement;
+  std::optional<Json> oom;
+};
+
+// False if interrupted.
+bool run_turn(Variant& v, int64_t timed, const MakeModel& make_model, Progress& progress) {
+  try {
+    std::optional<Measurement> m = measure(v.config, timed, make_model, progress);
+    if (!m) return false;
+    if (v.measurement) v.measurement->append(*m);
+    else v.measurement = m;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::memory) throw;
+    allocator_of(v.config.device).release_cached();
+    v.oom = oom_result(v.config, v.need, e.what(), backend_of(v.config.device).free_bytes());
+  }
+  return true;
+}
+
+void run_here(const std::vector<RunConfig>& runs, const MakeModel& make_model, Json& results, Progress& progress) {
+  Peaks peaks(runs[0].device);
+  for (size_t begin = 0, end; begin < runs.size(); begin = end) {
+    std::vector<Variant> group;
+    for (end = begin; end < runs.size() && comparable(runs[begin], runs[end]); ++end) {
+      Variant v{runs[end], predict(runs[end], make_model), {}, {}};
+      if (Fit fit = fit_of(v.need, v.config); !fit.fits)
+        v.oom = oom_result(v.config, v.need, fit.reason, fit.free_bytes);
+      group.push_back(std::move(v));
+    }
+    int64_t steps = runs[begin].steps, turns = group.size() > 1 && steps > 1 ? 2 : 1;
+    for (int64_t turn = 0; turn < turns; ++turn)
+      for (Variant& v : group)
+        if (!v.oom && !run_turn(v, (steps + turns - 1 - turn) / turns, make_model, progress)) return;
+    for (Variant& v : group) {
+      results.push_back(v.oom ? *v.oom : result_of(v.config, v.need, *v.measurement, peaks));
+      progress.done(fmt::format("{}: {}", v.config.text(), outcome_text(results.back())));
+    }
+  }
+}
+
+void add_startup(Json& result, Startup& startup) {
+  if (result["status"] == "oom") return;
+  std::vector<double> all = result["trajectory_ms"];
+  std::vector<double> later(all.begin() + 1, all.end());
+  startup.add("model, parameters, batch (first allocations)", result["setup_ms"]);
+  if (!later.empty()) startup.add("first pass beyond a later one", all[0] - statistics_of(later).median);
+  result["startup_ms"] = startup.stages();
+}
+
+int exit_code_of(const Json& results) {
+  bool all_oom = !results.empty(), fault = false;
+  for (const Json& r : results) {
+    all_oom = all_oom && r["status"] == "oom";
+    fault = fault || (r.contains("loss") && (!r["loss"].is_number() || !std::isfinite(r["loss"].get<double>())));
+  }
+  return all_oom ? int(ErrorKind::memory) : fault ? int(ErrorKind::numeric) : 0;
+}
+
+}  // namespace
+
+int bench_model(const BenchOptions& options, OutputOptions output, const MakeModel& make_model) {
+  check_output(output);
+  check(!options.dry_run || output.plot.empty(), "--plot {}: a dry run has nothing to plot", output.plot);
+  SweepOptions sweep = options.sweep;
+  if (sweep.threads) {
+    check(*sweep.threads >= 1 && *sweep.threads <= 1024, "--threads must be between 1 and 1024, not {}",
+          *sweep.threads);
+    cpu::set_threads(int(*sweep.threads));
+  }
+  std::optional<Startup> startup;
+  if (options.itemise) startup.emplace(sweep.device.value_or("cpu"));
+  sweep = with_defaults(sweep);
+  std::vector<RunConfig> runs = expand(sweep);
+
+  Json config = to_json(sweep);
+  if (options.published) config["published"] = true;
+  if (options.dry_run) config["dry_run"] = true;
+  Json record = new_record("bench model", machine_block(runs[0].device), config);
+  Progress progress(options.child);
+  catch_interrupts();
+  try {
+    if (options.dry_run) {
+      for (const RunConfig& c : runs) {
+        Need need = predict(c, make_model);
+        record["results"].push_back(planned_result(c, need, fit_of(need, c)));
+      }
+    } else if (!options.peers.empty()) {
+      bench_against_peers(options, runs, record, progress);
+    } else if (sweep.warmup.size() > 1) {
+      bench_warmups(options, runs, record, progress);
+    } else {
+      run_here(runs, make_model, record["results"], progress);
+      if (startup && !record["results"].empty()) add_startup(record["results"][0], *startup);
+    }
+  } catch (const Error&) {
+    if (!record["results"].empty()) write_output(output, record);  // what was finished is not lost
+    throw;
+  }
+  if (record["results"].empty()) output.plot.clear();  // interrupted too early to have something to see
+  write_output(output, record);
+  if (interrupted()) {
+    progress.done(
+        fmt::format("interrupted: {} of {} configurations were finished", record["results"].size(), runs.size()));
+    return interrupted_exit_code;
+  }
+  return options.dry_run ? 0 : exit_code_of(record["results"]);
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,60 @@
+// The model benchmark: times configurations and says what the times mean.
+#pragma once
+#include "lab/memory_need.h"
+#include "lab/output.h"
+#include "lab/peaks.h"
+
+namespace sinter::lab {
+
+struct BenchOptions {
+  SweepOptions sweep;
+  std::vector<std::string> peers;  // torch-plain, torch-best, torch-compiled
+  std::string python = "python3";
+  bool dry_run = false;    // predict, run nothing
+  bool published = false;  // show published figures beside ours
+  bool child = false;      // started by another sinter: no progress
+  bool itemise = false;    // time the stages of starting up
+};
+
+// Runs the sweep and writes its output. Returns the exit code.
+int bench_model(const BenchOptions& options, OutputOptions output, const MakeModel& make_model);
+
+// One-time costs, stage by stage, in the order in which a process meets them.
+class Startup {
+ public:
+  explicit Startup(const std::string& device);  // finds the device, then runs a first kernel and a first product
+  void add(const std::string& stage, double ms) { stages_[stage] = ms; }
+  const Json& stages() const { return stages_; }
+
+ private:
+  Json stages_ = Json::object();
+};
+
+// All steps of one configuration, warm-up included.
+struct Measurement {
+  std::vector<double> wall_ms;                 // around a synchronised pass
+  std::vector<std::vector<double>> phases_ms;  // by device events
+  std::vector<bool> timed;                     // false: warm-up
+  MemoryStats memory;                          // peaks of the timed passes
+  double loss = 0;
+  double setup_ms = 0;  // model, parameters, batch
+  Json clocks = Json::object();
+  void append(const Measurement& later);
+};
+// None if interrupted.
+std::optional<Measurement> measure(const RunConfig& config, int64_t timed, const MakeModel& make_model,
+                                   Progress& progress);
+
+Json result_of(const RunConfig& config, const Need& need, const Measurement& m, Peaks& peaks);
+Json oom_result(const RunConfig& config, const Need& need, const std::string& reason, int64_t free_bytes);
+Json planned_result(const RunConfig& config, const Need& need, const Fit& fit);
+
+// Ours and the peers' alternately, each in a fresh process. Appends to the record.
+void bench_against_peers(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record,
+                         Progress& progress);
+// Ours alone, each warm-up in a fresh process, and the one-time costs of one more.
+void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress);
+// PyTorch's version as the given python has it; none if it cannot be imported.
+std::optional<std::string> torch_version(const std::string& python);
+
+}  // namespace sinter::lab

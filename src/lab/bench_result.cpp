@@ -1,0 +1,139 @@
+// From a measurement to the fields of a record.
+#include <cmath>
+
+#include "lab/bench_model.h"
+#include "lab/units.h"
+
+namespace sinter::lab {
+namespace {
+
+constexpr double tolerance = 1.05;  // how far a result may lie above the measured peak before it is doubted
+
+Json common(const RunConfig& c, const Need& need) {
+  const ModelConfig& m = c.model;
+  return {{"engine", "sinter"},
+          {"size", m.name},
+          {"device", name_of(c.device)},
+          {"dtype", c.precision.name},
+          {"mode", "eager"},
+          {"attention", "naive"},
+          {"maths", maths_text(c.precision)},
+          {"pass", name_of(c.pass)},
+          {"batch", c.batch},
+          {"ctx", m.ctx},
+          {"d_model", m.d_model},
+          {"d_ff", m.d_ff},
+          {"layers", m.layers},
+          {"heads", m.heads},
+          {"vocab", m.vocab},
+          {"seed", c.seed},
+          {"warmup", c.warmup},
+          {"steps", c.steps},
+          {"status", "ok"},
+          {"reason", ""},
+          {"samples_ms", Json::array()},
+          {"trajectory_ms", Json::array()},
+          {"phases", Json::object()},
+          {"parameters", need.parameters},
+          {"tensors", need.tensors},
+          {"flops", need.flops},
+          {"flops_executed", need.flops_executed},
+          {"mfu", nullptr},
+          {"mfu_datasheet", nullptr},
+          {"tokens_per_s", nullptr},
+          {"peak_bytes", nullptr},
+          {"predicted_peak_bytes", need.steady.peak_allocated},
+          {"need_bytes", need.bytes()},
+          {"config", to_json(c)}};
+}
+
+std::vector<double> timed_of(const std::vector<double>& all, const std::vector<bool>& timed) {
+  std::vector<double> v;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (timed[i]) v.push_back(all[i]);
+  return v;
+}
+
+// The reason to doubt a time, or nothing: more FLOP/s than the machine can do means that something was not waited for.
+std::string doubt(const std::string& what, double flops, double ms, double peak) {
+  double rate = flops / ms * 1e3;
+  if (peak <= 0 || rate <= peak * tolerance) return "";
+  return fmt::format("{}: {} TFLOP/s executed, but the measured peak is {}", what, significant(rate / 1e12, 3),
+                     significant(peak / 1e12, 3));
+}
+
+}  // namespace
+
+Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks& peaks) {
+  Json r = common(c, need);
+  std::vector<double> wall = timed_of(m.wall_ms, m.timed);
+  Statistics total = statistics_of(wall);
+  double forward = need.forward_flops, backward = need.flops_executed - forward;
+
+  std::vector<std::vector<double>> samples;
+  for (auto& p : m.phases_ms) samples.push_back(timed_of(p, m.timed));
+  auto doubts = [&](double peak) {
+    std::string d = doubt("whole pass", need.flops_executed, total.median, peak);
+    if (d.empty()) d = doubt("forward", forward, statistics_of(samples[0]).median, peak);
+    if (d.empty() && samples.size() > 1) d = doubt("backward", backward, statistics_of(samples[1]).median, peak);
+    return d;
+  };
+  double peak = peaks.product(c.precision.name);
+  std::string reason = doubts(peak);
+  if (!reason.empty()) {  // the peak may have been measured at a bad moment
+    peaks.confirm_product(c.precision.name);
+    reason = doubts(peak = peaks.product(c.precision.name));
+  }
+  if (!std::isfinite(m.loss)) reason = fmt::format("the loss is {}", m.loss);
+
+  r["status"] = reason.empty() ? "ok" : "suspect";
+  r["reason"] = reason;
+  r["samples_ms"] = wall;
+  r["trajectory_ms"] = m.wall_ms;
+  r["mean_ms"] = total.mean;
+  r["std_ms"] = total.std;
+  r["median_ms"] = total.median;
+  for (size_t p = 0; p < samples.size(); ++p) {
+    Statistics s = statistics_of(samples[p]);
+    double flops = p == 0 ? forward : p == 1 ? 2 * forward : 0;
+    r["phases"][phase_names[p]] = {{"samples_ms", samples[p]},
+                                   {"mean_ms", s.mean},
+                                   {"std_ms", s.std},
+                                   {"median_ms", s.median},
+                                   {"tflops", flops > 0 ? Json(flops / s.median / 1e9) : Json()}};
+  }
+  double rate = need.flops / total.median * 1e3;
+  r["tflops"] = rate / 1e12;
+  r["measured_peak_tflops"] = peak > 0 ? Json(peak / 1e12) : Json();
+  if (peak > 0) r["mfu"] = rate / peak;
+  if (c.device == DeviceType::cuda)
+    if (auto sheet = datasheet_product(backend_of(c.device).info().name, c.precision.name)) {
+      r["datasheet_peak_tflops"] = *sheet / 1e12;
+      r["mfu_datasheet"] = rate / *sheet;
+    }
+  r["tokens_per_s"] = double(c.batch * c.model.ctx) / total.median * 1e3;
+  r["peak_bytes"] = m.memory.peak_allocated;
+  r["reserved_bytes"] = m.memory.peak_reserved;
+  r["memory"] = categories_json(m.memory);
+  if (c.pass != Pass::forward) r["loss"] = m.loss;
+  r["setup_ms"] = m.setup_ms;
+  if (!m.clocks.empty()) r["clocks"] = m.clocks;
+  return r;
+}
+
+Json oom_result(const RunConfig& c, const Need& need, const std::string& reason, int64_t free_bytes) {
+  Json r = common(c, need);
+  r["status"] = "oom";
+  r["reason"] = reason;
+  r["free_bytes"] = free_bytes;
+  r["memory"] = categories_json(need.first.peak_allocated > need.steady.peak_allocated ? need.first : need.steady);
+  return r;
+}
+
+Json planned_result(const RunConfig& c, const Need& need, const Fit& fit) {
+  Json r = oom_result(c, need, fit.reason, fit.free_bytes);
+  if (fit.fits) r["status"] = "ok";
+  return r;
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,338 @@
+// The model benchmark as people read it.
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+#include "lab/machine.h"
+#include "lab/published.h"
+#include "lab/units.h"
+#include "lab/view.h"
+
+namespace sinter::lab {
+namespace {
+
+double number(const Json& r, const char* field) {
+  return r.contains(field) && r[field].is_number() ? r[field].get<double>() : 0;
+}
+bool is_ours(const Json& r) { return r.value("engine", "sinter") == "sinter"; }
+bool has_time(const Json& r) { return number(r, "median_ms") > 0; }
+
+// What two rows must share to be compared; `without` is what they differ in.
+std::string key_of(const Json& r, const char* without) {
+  std::string key;
+  for (const char* f : {"engine", "size", "d_model", "d_ff", "layers", "heads", "vocab", "device", "batch", "ctx",
+                        "pass", "dtype", "warmup"})
+    if (std::string(f) != without) key += r.value(f, Json()).dump() + "|";
+  return key;
+}
+
+// Median over all rows of ours like r: ours runs before and after each peer.
+double our_median(const Json& results, const Json& r) {
+  std::vector<double> samples;
+  for (const Json& o : results)
+    if (is_ours(o) && has_time(o) && key_of(o, "engine") == key_of(r, "engine"))
+      for (double ms : o["samples_ms"]) samples.push_back(ms);
+  return samples.empty() ? 0 : statistics_of(samples).median;
+}
+double our_peak(const Json& results, const Json& r) {
+  double peak = 0;
+  for (const Json& o : results)
+    if (is_ours(o) && key_of(o, "engine") == key_of(r, "engine")) peak = std::max(peak, number(o, "peak_bytes"));
+  return peak;
+}
+
+std::vector<std::string> preamble_of(const Json& record) {
+  std::vector<std::string> lines = machine_lines(record["machine"]);
+  std::set<std::string> said;
+  auto once = [&](const std::string& line) {
+    if (said.insert(line).second) lines.push_back(line);
+  };
+  double slowest_clock = 0, max_clock = 0, power = 0;
+  std::set<std::string> throttle;
+  for (const Json& r : record["results"]) {
+    if (!is_ours(r)) continue;
+    once(fmt::format(
+        "model {}: d_model {}, d_ff {}, {} layers, {} heads, vocab {}: {} parameters in {} tensors; attention {}, {}",
+        r.value("size", "?"), r.value("d_model", 0), r.value("d_ff", 0), r.value("layers", 0), r.value("heads", 0),
+        r.value("vocab", 0), grouped(r.value("parameters", int64_t(0))), r.value("tensors", 0),
+        r.value("attention", "?"), r.value("mode", "?")));
+    once(fmt::format("maths {} on {}: {}", r.value("dtype", "?"), r.value("device", "?"), r.value("maths", "?")));
+    if (!r.contains("clocks")) continue;
+    const Json& c = r["clocks"];
+    double sm = number(c, "sm_mhz");
+    slowest_clock = slowest_clock == 0 ? sm : std::min(slowest_clock, sm);
+    max_clock = std::max(max_clock, number(c, "sm_max_mhz"));
+    power = std::max(power, number(c, "power_w"));
+    for (const Json& t : c.value("throttle", Json::array())) throttle.insert(t.get<std::string>());
+  }
+  if (slowest_clock > 0) {
+    std::string why;
+    for (const std::string& t : throttle) why += (why.empty() ? "" : ", ") + t;
+    lines.push_back(fmt::format("clocks while running: SM at least {} of {} MHz, up to {} W; throttling: {}",
+                                slowest_clock, max_clock, power, why.empty() ? "none" : why));
+  }
+  for (const Json& n : record.value("notes", Json::array())) lines.push_back("note: " + n.get<std::string>());
+  return lines;
+}
+
+const std::vector<Column> columns = {{"engine", true},
+                                     {"size", true},
+                                     {"batch"},
+                                     {"ctx"},
+                                     {"dtype", true},
+                                     {"pass", true},
+                                     {"warm-up"},
+                                     {"phase", true},
+                                     {"mean ms"},
+                                     {"std"},
+                                     {"median"},
+                                     {"TFLOP/s"},
+                                     {"tokens/s"},
+                                     {"% of measured peak"},
+                                     {"% of datasheet peak"},
+                                     {"peak memory"},
+                                     {"speed-up"},
+                                     {"theirs ÷ ours"},
+                                     {"memory ours ÷ theirs"},
+                                     {"published ms", true},
+                                     {"published memory", true},
+                                     {"status", true}};
+
+class Rows {
+ public:
+  explicit Rows(const Json& record)
+      : results_(record["results"]), published_(record["config"].value("published", false)) {
+    std::set<std::string> engines, warmups;
+    for (const Json& r : results_) {
+      engines.insert(r.value("engine", "sinter"));
+      warmups.insert(r.value("warmup", Json()).dump());
+      first_dtype_.emplace(key_of(r, "dtype"), &r);
+    }
+    several_engines_ = engines.size() > 1;
+    several_warmups_ = warmups.size() > 1;
+    table_.columns = columns;
+    table_.keys = 7;
+  }
+
+  Table table() {
+    for (const Json& r : results_) {
+      if (r["status"] == "oom") {
+        add(r, "total", Json::object(), "OOM: " + r.value("reason", ""));
+        continue;
+      }
+      if (r.contains("phases") && r["phases"].size() > 1)
+        for (const auto& [phase, times] : r["phases"].items()) add(r, phase, times, "");
+      bool suspect = r["status"] == "suspect";
+      add(r, "total", r, suspect ? fmt::format("suspect ({})", ++suspects_) : "ok");
+      if (suspect) table_.notes.push_back(fmt::format("({}) suspect: {}", suspects_, r.value("reason", "")));
+    }
+    table_.drop_empty_columns();
+    notes();
+    return std::move(table_);
+  }
+
+ private:
+  void add(const Json& r, const std::string& phase, const Json& times, const std::string& status) {
+    bool total = phase == "total", timed = number(times, "median_ms") > 0;
+    auto show = [](double v, int digits) { return v > 0 ? significant(v, digits) : ""; };
+    auto fraction = [](double v) { return v > 0 ? fmt::format("{:.1f}", 100 * v) : ""; };
+    double rate = number(times, "tflops"), peak = number(r, "measured_peak_tflops"),
+           sheet = number(r, "datasheet_peak_tflops");
+    std::string speedup, ratio, memory_ratio;
+    if (total && timed) {
+      const Json& first = *first_dtype_.at(key_of(r, "dtype"));
+      bool compared = &first != &r && first["dtype"] != r["dtype"] && has_time(first);
+      if (compared) speedup = significant(number(first, "median_ms") / number(r, "median_ms"), 3) + " ×";
+      double ours = is_ours(r) ? 0 : our_median(results_, r);
+      if (ours > 0) ratio = significant(number(r, "median_ms") / ours, 3);
+      if (ours > 0 && number(r, "peak_bytes") > 0)
+        memory_ratio = significant(our_peak(results_, r) / number(r, "peak_bytes"), 3);
+    }
+    std::string size = r.value("size", "?"), pass = r.value("pass", "?"), dtype = r.value("dtype", "?");
+    long ctx = r.value("ctx", 0L);
+    bool publish = published_ && is_ours(r) && r.value("batch", 0) == 4 && r.value("vocab", 0) == 10000;
+    // A forward pass has one phase, shown as the total.
+    bool phase_is_pass = total && pass == "forward";
+    table_.rows.push_back({several_engines_ ? r.value("engine", "sinter") : "",
+                           size,
+                           std::to_string(r.value("batch", 0)),
+                           std::to_string(ctx),
+                           dtype,
+                           pass,
+                           several_warmups_ ? std::to_string(r.value("warmup", 0)) : "",
+                           phase,
+                           show(number(times, "mean_ms"), 4),
+                           timed ? significant(number(times, "std_ms"), 2) : "",
+                           show(number(times, "median_ms"), 4),
+                           show(rate, 3),
+                           total ? show(number(r, "tokens_per_s"), 4) : "",
+                           peak > 0 ? fraction(rate / peak) : "",
+                           sheet > 0 ? fraction(rate / sheet) : "",
+                           total && number(r, "peak_bytes") > 0 ? bytes_text(number(r, "peak_bytes")) : "",
+                           speedup,
+                           ratio,
+                           memory_ratio,
+                           publish ? published_ms(size, pass, phase_is_pass ? "forward" : phase, dtype, ctx) : "",
+                           publish && total ? published_memory(size, pass, ctx) : "",
+                           status});
+  }
+
+  void notes() {
+    auto note = [&](const std::string& s) { table_.notes.push_back(s); };
+    auto has = [&](const std::string& header) {
+      return std::any_of(table_.columns.begin(), table_.columns.end(),
+                         [&](const Column& c) { return c.header == header; });
+    };
+    std::string peaks, sheets;
+    std::set<std::string> said;
+    for (const Json& r : results_) {
+      if (!is_ours(r) || !has_time(r) || !said.insert(r.value("dtype", "?")).second) continue;
+      if (double p = number(r, "measured_peak_tflops"); p > 0)
+        peaks += fmt::format(" {} {}", r["dtype"].get<std::string>(), significant(p, 3));
+      if (double p = number(r, "datasheet_peak_tflops"); p > 0)
+        sheets += fmt::format(" {} {}", r["dtype"].get<std::string>(), significant(p, 3));
+    }
+    note("total: wall clock around a synchronised pass; phases: device events. std is the sample's.");
+    note(
+        "TFLOP/s = model FLOPs ÷ median; model FLOPs are the matrix products of a forward pass, attention in full, and "
+        "twice as many "
+        "for a backward pass.");
+    if (!peaks.empty())
+      note(
+          "% of measured peak (\"mfu\" in the record) = model FLOPs ÷ median ÷ the largest product measured here "
+          "(TFLOP/s:" +
+          peaks + ").");
+    if (!sheets.empty())
+      note("% of datasheet peak = model FLOPs ÷ median ÷ the vendor's figure (TFLOP/s:" + sheets + ").");
+    if (has("speed-up")) note("speed-up = median of the first dtype ÷ median; dtypes were measured in turns.");
+    if (has("theirs ÷ ours"))
+      note("theirs ÷ ours: medians, ours over all of its runs. Memory: peaks of both allocators, workspaces included.");
+    if (has("published ms") || has("published memory")) note(published_note);
+  }
+
+  const Json& results_;
+  bool published_, several_engines_ = false, several_warmups_ = false;
+  int suspects_ = 0;
+  std::map<std::string, const Json*> first_dtype_;
+  Table table_;
+};
+
+Table plan_table(const Json& record) {
+  std::vector<std::string> categories;
+  for (const Json& r : record["results"])
+    for (const auto& [c, bytes] : r["memory"].items())
+      if (std::find(categories.begin(), categories.end(), c) == categories.end()) categories.push_back(c);
+  Table t;
+  t.columns = {{"size", true}, {"batch"},      {"ctx"},           {"dtype", true},
+               {"pass", true}, {"parameters"}, {"forward TFLOP"}, {"pass TFLOP"}};
+  for (const std::string& c : categories) t.columns.push_back({c});
+  for (const char* c : {"need", "free"}) t.columns.push_back({c});
+  t.columns.push_back({"fits", true});
+  for (const Json& r : record["results"]) {
+    double flops = number(r, "flops"), forward = r["pass"] == "forward" ? flops : flops / 3;
+    std::vector<std::string> row = {r["size"],
+                                    r["batch"].dump(),
+                                    r["ctx"].dump(),
+                                    r["dtype"],
+                                    r["pass"],
+                                    grouped(r["parameters"].get<int64_t>()),
+                                    significant(forward / 1e12, 3),
+                                    significant(flops / 1e12, 3)};
+    for (const std::string& c : categories) {
+      double b = r["memory"].contains(c) ? r["memory"][c].get<double>() : 0;
+      row.push_back(b > 0 ? bytes_text(b) : "–");
+    }
+    row.push_back(bytes_text(number(r, "need_bytes")));
+    row.push_back(bytes_text(number(r, "free_bytes")));
+    row.push_back(r["status"] == "ok" ? "yes" : "OOM");
+    t.rows.push_back(row);
+  }
+  t.notes = {
+      "Predicted by running each configuration on the meta device: the same calls and allocator, nothing computed.",
+      "Memory by category at the peak. A 16-bit --dtype needs less for activations; a smaller --batch or --ctx always "
+      "does."};
+  return t;
+}
+
+std::optional<Table> startup_table(const Json& record) {
+  for (const Json& r : record["results"]) {
+    if (!r.contains("startup_ms")) continue;
+    Table t;
+    t.title = "One-time costs of a fresh process";
+    t.columns = {{"stage", true}, {"ms"}};
+    for (const auto& [stage, ms] : r["startup_ms"].items()) t.rows.push_back({stage, significant(ms.get<double>(), 3)});
+    return t;
+  }
+  return {};
+}
+
+// The trajectories where warm-ups are compared; otherwise medians, along ctx if it varies.
+std::optional<Chart> chart_of(const Json& record) {
+  const Json& results = record["results"];
+  std::set<std::string> warmups, contexts, batches, engines, dtypes, passes;
+  for (const Json& r : results) {
+    warmups.insert(r.value("warmup", Json()).dump());
+    contexts.insert(r.value("ctx", Json()).dump());
+    batches.insert(r.value("batch", Json()).dump());
+    engines.insert(r.value("engine", "sinter"));
+    dtypes.insert(r.value("dtype", ""));
+    passes.insert(r.value("pass", ""));
+  }
+  Chart chart;
+  chart.title = "sinter bench model";
+  chart.y_label = "ms (median)";
+  auto value_at = [&](const std::string& series, const std::string& category, std::optional<double> v) {
+    auto c = std::find(chart.categories.begin(), chart.categories.end(), category);
+    size_t at = size_t(c - chart.categories.begin());
+    if (c == chart.categories.end()) chart.categories.push_back(category);
+    auto s = std::find_if(chart.series.begin(), chart.series.end(), [&](const Series& x) { return x.name == series; });
+    if (s == chart.series.end()) s = chart.series.insert(s, {series, {}});
+    s->values.resize(std::max(s->values.size(), at + 1));
+    s->values[at] = v;
+  };
+  if (warmups.size() > 1) {
+    chart.kind = Chart::lines;
+    chart.x_label = "pass, warm-up included";
+    chart.y_label = "ms";
+    for (const Json& r : results) {
+      int i = 0;
+      std::string name = fmt::format("{} {} {}, warm-up {}", r.value("size", ""), r.value("dtype", ""),
+                                     r.value("pass", ""), r.value("warmup", 0));
+      for (const Json& ms : r["trajectory_ms"]) value_at(name, std::to_string(++i), ms.get<double>());
+    }
+  } else {
+    bool along_ctx = contexts.size() > 1;
+    chart.kind = along_ctx ? Chart::lines : Chart::bars;
+    chart.x_label = along_ctx ? "context length" : "model size";
+    for (const Json& r : results) {
+      std::string series, size = r.value("size", "?");
+      auto part = [&](bool varied, const std::string& s) {
+        if (varied) series += (series.empty() ? "" : ", ") + s;
+      };
+      part(along_ctx, size);
+      part(engines.size() > 1, r.value("engine", ""));
+      part(dtypes.size() > 1, r.value("dtype", ""));
+      part(passes.size() > 1, r.value("pass", ""));
+      part(batches.size() > 1, "batch " + r.value("batch", Json()).dump());
+      if (series.empty()) series = r.value("dtype", "") + ", " + r.value("pass", "");
+      std::optional<double> v;
+      if (has_time(r)) v = number(r, "median_ms");
+      value_at(series, along_ctx ? r.value("ctx", Json()).dump() : size, v);
+    }
+  }
+  for (Series& s : chart.series) s.values.resize(chart.categories.size());
+  if (chart.series.empty()) return {};
+  return chart;
+}
+
+}  // namespace
+
+View bench_model_view(const Json& record) {
+  if (record["config"].value("dry_run", false)) return {preamble_of(record), {plan_table(record)}, {}};
+  View view{preamble_of(record), {Rows(record).table()}, chart_of(record)};
+  if (auto t = startup_table(record)) view.tables.push_back(*t);
+  return view;
+}
+
+}  // namespace sinter::lab

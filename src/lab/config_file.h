@@ -1,0 +1,9 @@
+// --config FILE: a sinter record, or a Hugging Face config.json with Llama-style field names.
+#pragma once
+#include "lab/run_config.h"
+
+namespace sinter::lab {
+
+SweepOptions read_config_file(const std::string& path);
+
+}  // namespace sinter::lab

@@ -1,0 +1,165 @@
+#include "lab/doctor.h"
+
+#include <fmt/format.h>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
+#include "backend/device.h"
+#include "lab/bench_model.h"
+#include "lab/machine.h"
+#include "lab/nvml.h"
+#include "lab/record.h"
+#include "lab/units.h"
+
+namespace sinter::lab {
+namespace {
+
+Json found(const std::string& item, const std::string& version) {
+  return {{"section", "library"}, {"item", item}, {"status", "ok"}, {"found", version}, {"consequence", ""}};
+}
+Json missing(const std::string& item, const std::string& why, const std::string& consequence) {
+  return {{"section", "library"}, {"item", item}, {"status", "missing"}, {"found", why}, {"consequence", consequence}};
+}
+
+// A runtime needs a driver of its own major version or a later one.
+Json driver_row(const CudaVersions& v) {
+  std::string text = fmt::format("driver {} (CUDA {}), runtime CUDA {}", nvml_driver_version().value_or("?"),
+                                 cuda_version_text(v.driver), cuda_version_text(v.runtime));
+  if (v.driver / 1000 >= v.runtime / 1000) return found("CUDA driver", text);
+  return missing(
+      "CUDA driver", text,
+      fmt::format("too old for this build: install a driver for CUDA {} or later, or build with a CUDA {} toolkit",
+                  cuda_version_text(v.runtime), cuda_version_text(v.driver)));
+}
+
+Json library_rows(const DoctorOptions& options) {
+  Json rows = Json::array();
+  rows.push_back(found("OpenBLAS", openblas_description()));
+  bool built = !build_info().cuda.empty();
+  if (built) rows.push_back(found("CUDA toolkit (build)", build_info().cuda));
+  else
+    rows.push_back(missing("CUDA toolkit (build)", build_info().cuda_reason,
+                           "no --device cuda; install the CUDA toolkit and build again"));
+  if (built) {
+    CudaVersions v = cuda_versions();
+    if (v.driver == 0) rows.push_back(missing("CUDA driver", "none", "no --device cuda; install NVIDIA's driver"));
+    else rows.push_back(driver_row(v));
+    if (v.cublaslt) rows.push_back(found("cuBLASLt", std::to_string(v.cublaslt)));
+    else rows.push_back(missing("cuBLASLt", cuda_missing_reason(), "no products on the GPU"));
+  }
+  if (auto v = nvml_driver_version()) rows.push_back(found("NVML", *v));
+  else rows.push_back(missing("NVML", "libnvidia-ml.so.1 not found", "no clocks, power or throttling in records"));
+  if (auto v = torch_version(options.python)) rows.push_back(found("PyTorch (" + options.python + ")", *v));
+  else
+    rows.push_back(
+        missing("PyTorch", options.python + " cannot import torch", "no --peer; name another python with --python"));
+  return rows;
+}
+
+Json device_row(DeviceType device) {
+  DeviceInfo i = backend_of(device).info();
+  bool cuda = device == DeviceType::cuda;
+  std::string detail = cuda ? fmt::format("compute capability {}.{}, {} multiprocessors", i.compute_capability / 10,
+                                          i.compute_capability % 10, i.multiprocessors)
+                            : fmt::format("{} threads, {}", i.multiprocessors, cpu_isa_name());
+  return {{"section", "device"},
+          {"item", name_of(device)},
+          {"status", "ok"},
+          {"name", i.name},
+          {"detail", detail},
+          {"memory_bytes", i.memory_bytes},
+          {"free_bytes", backend_of(device).free_bytes()}};
+}
+
+Json peak_rows(DeviceType device, bool remeasure, Progress& progress) {
+  Json rows = Json::array();
+  Peaks peaks(device);
+  bool cuda = device == DeviceType::cuda;
+  std::string name = backend_of(device).info().name;
+  bool cached = !remeasure && peaks.known().contains("copy");
+  int capability = backend_of(device).info().compute_capability;
+  std::vector<std::string> types = !cuda              ? std::vector<std::string>{"fp32"}
+                                   : capability >= 80 ? std::vector<std::string>{"fp32", "tf32", "bf16", "fp16"}
+                                                      : std::vector<std::string>{"fp32", "fp16"};
+  auto row = [&](const std::string& what, double measured, std::optional<double> sheet, const char* unit) {
+    rows.push_back({{"section", "peak"},
+                    {"device", name_of(device)},
+                    {"item", what},
+                    {"status", measured > 0 ? "ok" : "missing"},
+                    {"measured", measured},
+                    {"datasheet", sheet ? Json(*sheet) : Json()},
+                    {"unit", unit},
+                    {"cached", cached}});
+  };
+  for (const std::string& type : types) {
+    progress.now(fmt::format("measuring {} products on {}", type, name_of(device)));
+    if (remeasure) peaks.remeasure_product(type);
+    row("product " + type, peaks.product(type), cuda ? datasheet_product(name, type) : std::nullopt, "FLOP/s");
+  }
+  progress.now(fmt::format("measuring copies on {}", name_of(device)));
+  if (remeasure) peaks.remeasure_copy();
+  row("copy (read + write)", peaks.copy(), cuda ? datasheet_bandwidth(name) : std::nullopt, "B/s");
+  return rows;
+}
+
+}  // namespace
+
+int doctor(const DoctorOptions& options, const OutputOptions& output) {
+  check_output(output);
+  check(output.plot.empty(), "--plot {}: doctor has nothing to plot", output.plot);
+  Progress progress;
+  bool cuda = cuda_backend() != nullptr;
+  Json record = new_record("doctor", machine_block(cuda ? DeviceType::cuda : DeviceType::cpu),
+                           {{"remeasure", options.remeasure}, {"peaks_cache", peaks_cache_path()}});
+  auto append = [&](const Json& rows) {
+    for (const Json& r : rows) record["results"].push_back(r);
+  };
+  progress.now("looking for libraries");
+  append(Json::array({device_row(DeviceType::cpu)}));
+  if (cuda) append(Json::array({device_row(DeviceType::cuda)}));
+  else
+    append(Json::array({{{"section", "device"},
+                         {"item", "cuda"},
+                         {"status", "missing"},
+                         {"name", "none"},
+                         {"detail", cuda_missing_reason()}}}));
+  append(library_rows(options));
+  append(peak_rows(DeviceType::cpu, options.remeasure, progress));
+  if (cuda) append(peak_rows(DeviceType::cuda, options.remeasure, progress));
+  progress.now("");
+  write_output(output, record);
+  return 0;
+}
+
+View doctor_view(const Json& record) {
+  Table devices, libraries, peaks;
+  devices.title = "Devices";
+  devices.columns = {{"device", true}, {"name", true}, {"memory"}, {"free"}, {"", true}};
+  libraries.title = "Libraries";
+  libraries.columns = {{"library", true}, {"status", true}, {"found", true}, {"what that means", true}};
+  peaks.title = "Measured peaks";
+  peaks.columns = {{"device", true}, {"what", true}, {"measured"}, {"datasheet"}, {"reached"}, {"", true}};
+  for (const Json& r : record["results"]) {
+    if (r["section"] == "device") {
+      bool has = r.contains("memory_bytes");
+      devices.rows.push_back({r["item"], r["name"], has ? bytes_text(r["memory_bytes"]) : "–",
+                              has ? bytes_text(r["free_bytes"]) : "–", r["detail"]});
+    } else if (r["section"] == "library") {
+      libraries.rows.push_back({r["item"], r["status"], r["found"], r["consequence"]});
+    } else {
+      double v = r["measured"], sheet = r["datasheet"].is_number() ? r["datasheet"].get<double>() : 0;
+      auto show = [&](double x) {
+        return r["unit"] == "B/s" ? fmt::format("{} · 10⁹ B/s", significant(x / 1e9, 3))
+                                  : fmt::format("{} TFLOP/s", significant(x / 1e12, 3));
+      };
+      peaks.rows.push_back({r["device"], r["item"], v > 0 ? show(v) : "no room to measure",
+                            sheet > 0 ? show(sheet) : "–", sheet > 0 ? percent_text(v / sheet) : "–",
+                            r["cached"].get<bool>() ? "cached" : ""});
+    }
+  }
+  std::string cache = record["config"].value("peaks_cache", "");
+  if (!cache.empty()) peaks.notes = {"Kept in " + cache + "; --remeasure measures again."};
+  return {machine_lines(record["machine"]), {devices, libraries, peaks}, {}};
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,103 @@
+#include "lab/machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <fmt/format.h>
+#include <fstream>
+#include <sys/utsname.h>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
+#include "backend/device.h"
+#include "lab/nvml.h"
+#include "lab/units.h"
+#include "sinter_build_info.h"
+
+namespace sinter::lab {
+
+const BuildInfo& build_info() {
+  static const BuildInfo info{SINTER_BUILD_VERSION,    SINTER_BUILD_COMMIT, SINTER_BUILD_TYPE,
+                              SINTER_BUILD_COMPILER,   SINTER_BUILD_CUDA,   SINTER_BUILD_CUDA_WHY,
+                              SINTER_BUILD_SOURCE_DIR, SINTER_INSTALL_PEERS};
+  return info;
+}
+
+std::string cuda_version_text(int v) { return v ? fmt::format("{}.{}", v / 1000, v % 1000 / 10) : "none"; }
+
+std::string now_text() {
+  std::time_t t = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  char text[32];
+  std::tm utc{};
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));
+  return text;
+}
+
+namespace {
+
+// The fastest core's clock now; 0 where the kernel does not say.
+double cpu_mhz() {
+  std::ifstream in("/proc/cpuinfo");
+  double fastest = 0;
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind("cpu MHz", 0) == 0) fastest = std::max(fastest, std::atof(line.substr(line.find(':') + 1).c_str()));
+  return fastest;
+}
+
+}  // namespace
+
+Json machine_block(DeviceType device) {
+  DeviceInfo cpu = cpu_backend().info();
+  utsname os{};
+  uname(&os);
+  Json m = {{"cpu", cpu.name},
+            {"threads", cpu.multiprocessors},
+            {"isa", cpu_isa_name()},
+            {"cpu_mhz", cpu_mhz()},
+            {"memory_bytes", cpu.memory_bytes},
+            {"os", fmt::format("{} {}", os.sysname, os.release)},
+            {"openblas", openblas_description()},
+            {"gpu", nullptr},
+            {"sinter",
+             {{"version", build_info().version},
+              {"commit", build_info().commit},
+              {"build", build_info().type},
+              {"compiler", build_info().compiler},
+              {"cuda", build_info().cuda.empty() ? Json() : Json(build_info().cuda)}}},
+            {"date", now_text()}};
+  if (device != DeviceType::cuda) return m;
+  DeviceInfo gpu = backend_of(DeviceType::cuda).info();
+  CudaVersions v = cuda_versions();
+  m["gpu"] = {{"name", gpu.name},
+              {"memory_bytes", gpu.memory_bytes},
+              {"compute_capability", fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
+              {"multiprocessors", gpu.multiprocessors},
+              {"driver", nvml_driver_version().value_or("unknown")},
+              {"driver_cuda", cuda_version_text(v.driver)},
+              {"runtime_cuda", cuda_version_text(v.runtime)},
+              {"cublaslt", v.cublaslt},
+              {"clocks", gpu_clocks(gpu.name)}};
+  return m;
+}
+
+std::vector<std::string> machine_lines(const Json& m) {
+  std::vector<std::string> lines;
+  const Json& s = m.at("sinter");
+  lines.push_back(fmt::format("sinter {} ({}, {} build, {}), {}", s.value("version", "?"), s.value("commit", "?"),
+                              s.value("build", "?"), s.value("compiler", "?"), m.value("date", "")));
+  double mhz = m.value("cpu_mhz", 0.0);
+  lines.push_back(fmt::format("CPU: {}, {} threads, {}, {}{}; {}", m.value("cpu", "?"), m.value("threads", 0),
+                              m.value("isa", "?"), mhz > 0 ? fmt::format("{:.0f} MHz, ", mhz) : "",
+                              bytes_text(m.value("memory_bytes", 0.0)), m.value("openblas", "")));
+  if (m.contains("gpu") && m["gpu"].is_object()) {
+    const Json& g = m["gpu"];
+    lines.push_back(fmt::format("GPU: {}, {}, compute capability {}; driver {} (CUDA {}), runtime CUDA {}, cuBLASLt {}",
+                                g.value("name", "?"), bytes_text(g.value("memory_bytes", 0.0)),
+                                g.value("compute_capability", "?"), g.value("driver", "?"), g.value("driver_cuda", "?"),
+                                g.value("runtime_cuda", "?"), g.value("cublaslt", 0)));
+  }
+  return lines;
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,28 @@
+// What a configuration will need, found by running it on the meta device: the same calls through the same allocator, with
+// nothing computed. Memory, parameters and FLOPs come from the one run.
+#pragma once
+#include "lab/workload.h"
+
+namespace sinter::lab {
+
+struct Need {
+  int64_t parameters = 0, tensors = 0;
+  double forward_flops = 0;   // matrix products of one forward pass: what MFU counts; a backward pass is twice that
+  double flops = 0;           // of the pass by that rule
+  double flops_executed = 0;  // matrix products that the pass really runs
+  MemoryStats first;          // peaks of everything up to the end of the first pass
+  MemoryStats steady;         // peaks of a later pass, with what is held throughout
+
+  int64_t bytes() const { return std::max(first.peak_allocated, steady.peak_allocated); }
+};
+Need predict(const RunConfig& config, const MakeModel& make_model);
+Json categories_json(const MemoryStats& stats);  // category -> bytes at the peak
+
+struct Fit {
+  bool fits;
+  int64_t free_bytes;
+  std::string reason;  // where it does not
+};
+Fit fit_of(const Need& need, const RunConfig& config);
+
+}  // namespace sinter::lab

@@ -1,0 +1,32 @@
+// The one output rule: tables on stdout, progress on stderr; the record, a table or a plot in files on request.
+#pragma once
+#include <string>
+
+#include "lab/view.h"
+
+namespace sinter::lab {
+
+struct OutputOptions {
+  std::string json;   // FILE, or "-": the record alone on stdout
+  std::string table;  // FILE.md, .csv or .tex
+  std::string plot;   // FILE.svg or .html
+};
+
+void check_output(const OutputOptions& options);  // refuses wrong suffixes and unwritable places, before any work
+void write_output(const OutputOptions& options, const Json& record);
+void write_file(const std::string& path, const std::string& text);  // whole or not at all
+
+// One line on stderr: overwritten in place on a terminal; elsewhere only `done` prints.
+class Progress {
+ public:
+  explicit Progress(bool silent = false);
+  ~Progress();
+  void now(const std::string& what);
+  void done(const std::string& what);
+
+ private:
+  bool silent_, terminal_;
+  bool dirty_ = false;
+};
+
+}  // namespace sinter::lab

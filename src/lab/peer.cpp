@@ -1,0 +1,184 @@
+// Fresh processes: ours, once per warm-up, and ours alternating with a peer's.
+#include <algorithm>
+#include <filesystem>
+
+#include "core/check.h"
+#include "lab/bench_model.h"
+#include "lab/machine.h"
+#include "lab/process.h"
+#include "lab/units.h"
+
+namespace sinter::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A child that was interrupted has still written what it finished.
+Json results_of_child(const BenchOptions& options, const RunConfig& c, const std::string& passes,
+                      const char* extra = nullptr) {
+  std::vector<std::string> command = {own_executable(), "bench", "model"};
+  std::vector<std::string> flags = flags_of(c);
+  for (size_t i = 0; i + 1 < flags.size(); i += 2)
+    if (flags[i] == "--pass") flags[i + 1] = passes;
+  command.insert(command.end(), flags.begin(), flags.end());
+  if (options.sweep.threads) command.insert(command.end(), {"--threads", std::to_string(*options.sweep.threads)});
+  command.insert(command.end(), {"--json", "-", "--child"});
+  if (extra) command.push_back(extra);
+  ProcessResult p = run_process(command);
+  Json record = Json::parse(p.output, nullptr, false);
+  if (record.is_object() && record.contains("results")) return record["results"];
+  if (!interrupted())
+    fail_with(ErrorKind::peer, "a fresh sinter process for {} ended with code {} and no record", c.text(), p.exit_code);
+  return Json::array();
+}
+
+std::string peer_script() {
+  const BuildInfo& build = build_info();
+  fs::path installed = fs::path(own_executable()).parent_path().parent_path() / build.install_peers / "torch_lm.py";
+  fs::path in_source = fs::path(build.source_dir) / "bench" / "peers" / "torch_lm.py";
+  for (const fs::path& p : {in_source, installed})
+    if (fs::exists(p)) return p.string();
+  fail_with(ErrorKind::usage,
+            "--peer: the script torch_lm.py is neither at {} nor at {}; run from a source tree or install sinter",
+            in_source.string(), installed.string());
+}
+
+// The peer's rows: our fields where they mean the same, null where the peer does not say.
+Json results_of_peer(const BenchOptions& options, const std::string& variant, const RunConfig& c,
+                     const std::string& passes, std::string& note) {
+  const ModelConfig& m = c.model;
+  auto n = [](int64_t v) { return std::to_string(v); };
+  std::vector<std::string> command = {options.python, peer_script(),
+                                      "--variant",    variant,
+                                      "--device",     name_of(c.device),
+                                      "--dtype",      c.precision.name,
+                                      "--pass",       passes,
+                                      "--d-model",    n(m.d_model),
+                                      "--d-ff",       n(m.d_ff),
+                                      "--layers",     n(m.layers),
+                                      "--heads",      n(m.heads),
+                                      "--vocab",      n(m.vocab),
+                                      "--ctx",        n(m.ctx),
+                                      "--batch",      n(c.batch),
+                                      "--warmup",     n(c.warmup),
+                                      "--steps",      n(c.steps),
+                                      "--seed",       n(int64_t(c.seed)),
+                                      "--lr",         fmt::format("{}", c.lr),
+                                      "--clip",       fmt::format("{}", c.clip),
+                                      "--rope-theta", fmt::format("{}", m.rope_theta),
+                                      "--norm-eps",   fmt::format("{}", m.norm_eps)};
+  command.insert(command.end(), {"--threads", n(options.sweep.threads.value_or(cpu_backend().info().multiprocessors))});
+  ProcessResult p = run_process(command, true);
+  if (interrupted()) return Json::array();
+  Json reply = Json::parse(p.output, nullptr, false);
+  if (!reply.is_object() || !reply.contains("results")) {
+    std::string why = reply.is_object() && reply.contains("error")
+                          ? reply["error"].get<std::string>()
+                          : fmt::format("exit code {} and no result", p.exit_code);
+    note = fmt::format("{}: {}", variant, why);
+    return Json::array();
+  }
+  Json results = Json::array();
+  for (const Json& theirs : reply["results"]) {
+    RunConfig same = c;
+    same.pass = pass_named(theirs["pass"]);
+    Json r = {{"engine", fmt::format("{} ({})", variant, reply.value("torch", "?"))},
+              {"size", m.name},
+              {"device", name_of(c.device)},
+              {"dtype", c.precision.name},
+              {"mode", variant == "torch-compiled" ? "compiled" : "eager"}};
+    r.update(theirs);
+    Json shape = to_json(same);
+    for (const char* field : {"batch", "ctx", "d_model", "d_ff", "layers", "heads", "vocab", "seed", "warmup", "steps"})
+      r[field] = shape[field];
+    r["config"] = shape;
+    if (r["status"] == "ok") {
+      Statistics s = statistics_of(r["samples_ms"]);
+      r["mean_ms"] = s.mean;
+      r["std_ms"] = s.std;
+      r["median_ms"] = s.median;
+      r["tokens_per_s"] = double(c.batch * m.ctx) / s.median * 1e3;
+    }
+    results.push_back(r);
+  }
+  return results;
+}
+
+void append(Json& to, const Json& from) {
+  for (const Json& r : from) to.push_back(r);
+}
+
+}  // namespace
+
+std::optional<std::string> torch_version(const std::string& python) {
+  ProcessResult p = run_process({python, "-c", "import torch; print(torch.__version__)"}, true);
+  if (p.exit_code != 0) return {};
+  return p.output.substr(0, p.output.find('\n'));
+}
+
+void bench_against_peers(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record,
+                         Progress& progress) {
+  Peaks peaks(runs[0].device);  // now, so that the children find them in the cache
+  for (const RunConfig& c : runs) peaks.product(c.precision.name);
+  bool torch = torch_version(options.python).has_value();
+  record["notes"] = Json::array();
+  if (!torch) {
+    record["notes"].push_back(
+        fmt::format("--peer: {} cannot import torch, so ours runs alone; name another with --python", options.python));
+    progress.done(record["notes"][0]);
+  }
+  // All passes of one shape and dtype share a process on each side.
+  std::vector<std::pair<RunConfig, std::string>> groups;
+  auto same_but_pass = [](RunConfig a, const RunConfig& b) {
+    a.pass = b.pass;
+    return to_json(a) == to_json(b);
+  };
+  for (const RunConfig& c : runs) {
+    auto it = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return same_but_pass(g.first, c); });
+    if (it == groups.end()) groups.emplace_back(c, name_of(c.pass));
+    else it->second += std::string(",") + name_of(c.pass);
+  }
+  for (const auto& [config, passes] : groups) {
+    std::string shape = fmt::format("{}, batch {}, ctx {}, {}: {}", config.model.name, config.batch, config.model.ctx,
+                                    config.precision.name, passes);
+    auto ours = [&] {
+      progress.now(shape + ": ours");
+      append(record["results"], results_of_child(options, config, passes));
+    };
+    ours();
+    for (const std::string& variant : torch ? options.peers : std::vector<std::string>{}) {
+      if (interrupted()) return;
+      progress.now(shape + ": " + variant);
+      std::string note;
+      append(record["results"], results_of_peer(options, variant, config, passes, note));
+      Json& notes = record["notes"];
+      if (!note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end()) {
+        notes.push_back(note);
+        progress.done(note);
+      }
+      if (interrupted()) return;
+      ours();
+    }
+    if (interrupted()) return;
+    progress.done(shape + ": done");
+  }
+}
+
+void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress) {
+  Peaks peaks(runs[0].device);
+  for (const RunConfig& c : runs) peaks.product(c.precision.name);
+  RunConfig first = runs[0];
+  first.warmup = 0;
+  progress.now("one-time costs of a fresh process");
+  Json itemised = results_of_child(options, first, name_of(first.pass), "--itemise");
+  for (const RunConfig& c : runs) {
+    if (interrupted()) return;
+    progress.now(fmt::format("{}, warm-up {}: fresh process", c.text(), c.warmup));
+    append(record["results"], results_of_child(options, c, name_of(c.pass)));
+    progress.done(fmt::format("{}, warm-up {}: done", c.text(), c.warmup));
+  }
+  if (!itemised.empty() && itemised[0].contains("startup_ms") && !record["results"].empty())
+    record["results"][0]["startup_ms"] = itemised[0]["startup_ms"];
+}
+
+}  // namespace sinter::lab

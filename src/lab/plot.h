@@ -1,0 +1,26 @@
+// Bar and line charts as SVG, and as an HTML page that also holds the tables. Nothing is fetched from anywhere.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/table.h"
+
+namespace sinter::lab {
+
+struct Series {
+  std::string name;
+  std::vector<std::optional<double>> values;  // one per category; none where there is nothing to show
+};
+
+struct Chart {
+  enum Kind { bars, lines } kind = bars;
+  std::string title, x_label, y_label;
+  std::vector<std::string> categories;
+  std::vector<Series> series;
+};
+
+std::string to_svg(const Chart& chart);
+std::string to_html(const Chart& chart, const std::vector<std::string>& preamble, const std::vector<Table>& tables);
+
+}  // namespace sinter::lab

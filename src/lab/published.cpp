@@ -1,0 +1,63 @@
+#include "lab/published.h"
+
+#include <fmt/format.h>
+
+namespace sinter::lab {
+namespace {
+
+struct Figure {
+  const char* source;
+  const char* what;  // forward, backward, forward-backward or step
+  const char* dtype;
+  long ctx;      // 0: not stated
+  double ms[5];  // small, medium, large, xl, 2.7B; 0: none
+};
+
+constexpr Figure figures[] = {
+    {"S4 H100", "forward", "fp32", 0, {35, 73, 97, 132, 79}},
+    {"S4 A100", "forward", "fp32", 0, {28, 57, 87, 149, 221}},
+    {"S4 A100", "forward", "bf16", 0, {31, 60, 90, 122, 81}},
+    {"S4 A100", "backward", "fp32", 0, {61, 124, 239, 452, 676}},
+    {"S4 A100", "backward", "bf16", 0, {62, 135, 208, 292, 223}},
+    {"S4", "forward", "fp32", 0, {21.9, 44, 66, 88, 84}},
+    {"S1 A100", "forward", "fp32", 256, {38, 76, 142, 282, 417}},
+    {"S1 A100", "forward-backward", "fp32", 256, {82, 214, 438, 889, 1321}},
+    {"S1 A100", "forward-backward", "bf16", 256, {86, 173, 263, 354, 0}},
+    {"S3", "forward-backward", "fp32", 256, {108.5, 321, 706, 1436, 0}},
+    {"S3", "forward-backward", "bf16", 256, {56.5, 149, 311, 567, 0}},
+    {"S0 8 GB", "forward", "fp32", 0, {31, 98, 0, 0, 0}},
+    {"S0 8 GB", "backward", "fp32", 0, {67, 202, 0, 0, 0}},
+    {"S2 A100-40", "step", "fp32", 0, {0, 0, 0, 1090, 0}},
+    {"S2 A100-40", "step", "bf16", 0, {0, 0, 0, 440, 0}},
+};
+
+int index_of(const std::string& size) {
+  const char* const sizes[] = {"small", "medium", "large", "xl", "2.7B"};
+  for (int i = 0; i < 5; ++i)
+    if (size == sizes[i]) return i;
+  return -1;
+}
+
+}  // namespace
+
+std::string published_ms(const std::string& size, const std::string& pass, const std::string& phase,
+                         const std::string& dtype, long ctx) {
+  std::string what = phase == "total" ? pass : phase, out;
+  int i = index_of(size);
+  if (i < 0) return out;
+  for (const Figure& f : figures)
+    if (what == f.what && dtype == f.dtype && (f.ctx == 0 || f.ctx == ctx) && f.ms[i] > 0)
+      out += fmt::format("{}{} {}", out.empty() ? "" : "; ", f.source, f.ms[i]);
+  return out;
+}
+
+std::string published_memory(const std::string& size, const std::string& pass, long ctx) {
+  if (size != "2.7B" || (pass != "forward" && pass != "step")) return "";
+  bool forward = pass == "forward";
+  if (ctx == 128) return forward ? "S4 19.4 GB" : "S4 55.2 GB";
+  if (ctx == 256) return forward ? "S4 26.1 GB" : "S4 55.3 GB";
+  if (ctx == 512) return forward ? "S4 42.7 GB" : "S4 55.3 GB";
+  return "";
+}
+
+}  // namespace sinter::lab

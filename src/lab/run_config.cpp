@@ -1,0 +1,79 @@
+#include "lab/run_config.h"
+
+#include "core/check.h"
+
+namespace sinter::lab {
+
+const char* name_of(Pass p) {
+  return p == Pass::forward ? "forward" : p == Pass::forward_backward ? "forward-backward" : "step";
+}
+
+Pass pass_named(const std::string& name) {
+  for (Pass p : {Pass::forward, Pass::forward_backward, Pass::step})
+    if (name == name_of(p)) return p;
+  fail_with(ErrorKind::usage, "--pass {}: unknown; choose forward, forward-backward or step", name);
+}
+
+DeviceType device_named(const std::string& name) {
+  if (name == "cpu") return DeviceType::cpu;
+  check(name == "cuda", "--device {}: unknown; choose cpu or cuda", name);
+  backend_of(DeviceType::cuda);
+  return DeviceType::cuda;
+}
+
+TrainerOptions RunConfig::trainer_options(DeviceType where) const {
+  TrainerOptions o;
+  o.precision = precision;
+  o.device = where;
+  o.seed = seed;
+  o.adamw.max_norm = clip;
+  return o;
+}
+
+std::string RunConfig::text() const {
+  return fmt::format("{}, batch {}, ctx {}, {}, {}", model.name, batch, model.ctx, precision.name, name_of(pass));
+}
+
+std::string maths_text(const Precision& p) {
+  if (p.compute)
+    return fmt::format("{} mixed precision: {} products, fp32 sums, masters and gradients", p.name, p.name);
+  if (p.math == MathMode::tf32) return "fp32 data, tf32 tensor-core products";
+  return p.name + " throughout";
+}
+
+Json to_json(const RunConfig& c) {
+  const ModelConfig& m = c.model;
+  Json j = {{"device", name_of(c.device)}};
+  if (m.name != "custom") j["size"] = m.name;
+  j.update({{"d_model", m.d_model},
+            {"d_ff", m.d_ff},
+            {"layers", m.layers},
+            {"heads", m.heads},
+            {"vocab", m.vocab},
+            {"ctx", m.ctx},
+            {"batch", c.batch},
+            {"dtype", c.precision.name},
+            {"pass", name_of(c.pass)},
+            {"warmup", c.warmup},
+            {"steps", c.steps},
+            {"seed", c.seed},
+            {"lr", c.lr},
+            {"clip", c.clip},
+            {"rope_theta", m.rope_theta},
+            {"norm_eps", m.norm_eps}});
+  return j;
+}
+
+std::vector<std::string> flags_of(const RunConfig& c) {
+  std::vector<std::string> flags;
+  Json fields = to_json(c);
+  for (const auto& [name, value] : fields.items()) {
+    std::string flag = "--" + name;
+    for (char& ch : flag) ch = ch == '_' ? '-' : ch;
+    flags.push_back(flag);
+    flags.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return flags;
+}
+
+}  // namespace sinter::lab

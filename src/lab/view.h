@@ -1,0 +1,24 @@
+// What a person sees of a record. Everything shown is made from the record alone, so that it can be shown again later.
+#pragma once
+#include <optional>
+
+#include "lab/json.h"
+#include "lab/plot.h"
+#include "lab/table.h"
+
+namespace sinter::lab {
+
+struct View {
+  std::vector<std::string> preamble;  // lines above the tables
+  std::vector<Table> tables;
+  std::optional<Chart> chart;  // none where there is nothing to see
+};
+
+View view_of(const Json& record);
+
+// One per command; view_of chooses.
+View bench_model_view(const Json& record);
+View precision_view(const Json& record);
+View doctor_view(const Json& record);
+
+}  // namespace sinter::lab

@@ -1,0 +1,228 @@
+#include "memory/caching_allocator.h"
+
+#include <cmath>
+#include <map>
+
+#include "ops/context.h"
+#include "profile/range.h"
+#include "support/values.h"
+
+namespace sinter {
+namespace {
+
+constexpr int64_t mib = 1 << 20;
+
+// Memory that is never touched: an address space with a limit.
+struct FakeDevice {
+  int64_t limit = 1 << 30, used = 0;
+  uint64_t next = uint64_t(1) << 40;
+  int synchronized = 0;
+  std::map<void*, int64_t> segments;
+
+  CachingAllocator::Source source() {
+    return {[this](size_t n) -> void* {
+              if (used + int64_t(n) > limit) return nullptr;
+              void* p = reinterpret_cast<void*>(next);
+              next += (n + 4095) / 4096 * 4096 + 4096;
+              segments[p] = int64_t(n);
+              used += int64_t(n);
+              return p;
+            },
+            [this](void* p) {
+              EXPECT_EQ(segments.count(p), 1u);
+              used -= segments[p];
+              segments.erase(p);
+            },
+            [this] { return limit - used; }, [this] { ++synchronized; }};
+  }
+};
+
+TEST(CachingAllocator, ReusesWhatWasFreed) {
+  FakeDevice device;
+  CachingAllocator a("fake", device.source());
+  auto x = a.allocate(1000, nullptr);
+  a.release(x.token);
+  auto y = a.allocate(900, nullptr);
+  EXPECT_EQ(x.data, y.data);
+  EXPECT_EQ(device.segments.size(), 1u);
+  a.release(y.token);
+}
+
+TEST(CachingAllocator, SmallRequestsShareASegment) {
+  FakeDevice device;
+  CachingAllocator a("fake", device.source());
+  std::vector<Allocator::Allocation> all;
+  for (int i = 0; i < 100; ++i) all.push_back(a.allocate(10000, nullptr));
+  EXPECT_EQ(device.segments.size(), 1u);
+  EXPECT_EQ(a.stats().allocated, 100 * CachingAllocator::rounded(10000));
+  EXPECT_EQ(a.stats().reserved, 2 * mib);
+  for (auto& x : all) a.release(x.token);
+}
+
+TEST(CachingAllocator, StreamsDoNotShare) {
+  FakeDevice device;
+  CachingAllocator a("fake", device.source());
+  int s1, s2;
+  auto x = a.allocate(4 * mib, &s1);
+  a.release(x.token);
+  auto y = a.allocate(4 * mib, &s2);
+  EXPECT_NE(x.data, y.data) << "kernels queued on the first stream may still use it";
+  auto z = a.allocate(4 * mib, &s1);
+  EXPECT_EQ(x.data, z.data);
+  a.release(y.token), a.release(z.token);
+}
+
+TEST(CachingAllocator, PeakAndWhoHeldIt) {
+  FakeDevice device;
+  CachingAllocator a("fake", device.source());
+  Allocator::Allocation w, x;
+  {
+    CategoryScope scope(MemoryCategory::parameter);
+    w = a.allocate(4 * mib, nullptr);
+  }
+  x = a.allocate(2 * mib, nullptr);  // an activation, unless someone says otherwise
+  a.release(x.token);
+  MemoryStats s = a.stats();
+  EXPECT_EQ(s.allocated, 4 * mib);
+  EXPECT_EQ(s.peak_allocated, 6 * mib);
+  EXPECT_EQ(s.at_peak_by[int(MemoryCategory::parameter)], 4 * mib);
+  EXPECT_EQ(s.at_peak_by[int(MemoryCategory::activation)], 2 * mib);
+  EXPECT_EQ(s.allocated_by[int(MemoryCategory::activation)], 0);
+  a.reset_peak();
+  EXPECT_EQ(a.stats().peak_allocated, 4 * mib);
+  a.release(w.token);
+}
+
+TEST(CachingAllocator, OutOfMemoryNamesTheHolders) {
+  FakeDevice device;
+  device.limit = 64 * mib;
+  CachingAllocator a("fake", device.source());
+  Allocator::Allocation w;
+  {
+    CategoryScope scope(MemoryCategory::gradient);
+    w = a.allocate(40 * mib, nullptr);
+  }
+  std::string message = error_of(ErrorKind::memory, [&] { a.allocate(32 * mib, nullptr); });
+  EXPECT_TRUE(mentions(message, {"fake", "32 MiB", "24 MiB are free", "gradient 40 MiB", "--batch"}));
+  auto x = a.allocate(20 * mib, nullptr);  // and it can go on
+  a.release(x.token), a.release(w.token);
+}
+
+TEST(CachingAllocator, GivesCachedSegmentsBackBeforeItFails) {
+  FakeDevice device;
+  device.limit = 64 * mib;
+  CachingAllocator a("fake", device.source());
+  auto x = a.allocate(40 * mib, nullptr);
+  a.release(x.token);
+  auto y = a.allocate(50 * mib, nullptr);
+  EXPECT_NE(y.data, nullptr);
+  EXPECT_GE(device.synchronized, 1) << "not while the device may still use them";
+  a.release(y.token);
+  a.release_cached();
+  EXPECT_EQ(device.used, 0);
+  EXPECT_EQ(a.stats().reserved, 0);
+}
+
+TEST(CachingAllocator, TakesTheExactSizeWhenASegmentDoesNotFit) {
+  FakeDevice device;
+  device.limit = 8 * mib;
+  CachingAllocator a("fake", device.source());
+  auto x = a.allocate(5 * mib, nullptr);  // a 20 MiB segment would be the rule
+  EXPECT_NE(x.data, nullptr);
+  a.release(x.token);
+}
+
+TEST(CachingAllocator, EventsTellWhatHappenedWhere) {
+  FakeDevice device;
+  CachingAllocator a("fake", device.source());
+  a.record_events(true);
+  {
+    Range outer("forward"), inner("layers.3");
+    CategoryScope scope(MemoryCategory::workspace);
+    a.release(a.allocate(3000, nullptr).token);
+  }
+  a.record_events(false);
+  a.release(a.allocate(3000, nullptr).token);
+  auto events = a.take_events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].action, MemoryEvent::segment_alloc);
+  EXPECT_EQ(events[1].action, MemoryEvent::alloc);
+  EXPECT_EQ(events[2].action, MemoryEvent::free);
+  EXPECT_EQ(events[1].range, "forward/layers.3");
+  EXPECT_EQ(events[1].bytes, 3072);
+  EXPECT_EQ(events[1].category, MemoryCategory::workspace);
+  EXPECT_EQ(events[1].address, events[2].address);
+  EXPECT_LE(events[1].time_ns, events[2].time_ns);
+  EXPECT_TRUE(a.take_events().empty());
+}
+
+// Random requests: nothing overlaps, the numbers add up, and at the end every segment is whole again.
+TEST(CachingAllocator, RandomRequestsKeepItsPromises) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    FakeDevice device;
+    device.limit = int64_t(1) << 36;
+    CachingAllocator a("fake", device.source());
+    Rng rng(seed);
+    int streams[2];
+    struct Held {
+      Allocator::Allocation at;
+      int64_t bytes;
+      MemoryCategory category;
+    };
+    std::map<char*, Held> held;
+    int64_t peak = 0, least = 0;
+    for (int step = 0; step < 1500; ++step) {
+      bool take = held.empty() || (held.size() < 60 && uniform(rng, 0, 1) < 0.52);
+      if (take) {
+        int64_t bytes = int64_t(std::exp(uniform(rng, 0, 17.5)));  // one byte to 40 MB, all scales alike
+        auto category = MemoryCategory(integer(rng, 0, memory_category_count));
+        CategoryScope scope(category);
+        auto x = a.allocate(bytes, &streams[integer(rng, 0, 2)]);
+        auto* p = static_cast<char*>(x.data);
+        ASSERT_EQ(reinterpret_cast<uint64_t>(p) % 512, 0u);
+        auto after = held.lower_bound(p);
+        ASSERT_TRUE(after == held.end() || p + bytes <= after->first) << "seed " << seed;
+        auto before = after == held.begin() ? held.end() : std::prev(after);
+        ASSERT_TRUE(before == held.end() || before->first + before->second.bytes <= p) << "seed " << seed;
+        auto segment = device.segments.upper_bound(p);
+        ASSERT_NE(segment, device.segments.begin());
+        --segment;
+        ASSERT_LE(p + bytes, static_cast<char*>(segment->first) + segment->second) << "inside its segment";
+        held[p] = {x, bytes, category};
+        least += bytes;
+      } else {
+        auto it = std::next(held.begin(), integer(rng, 0, int64_t(held.size())));
+        least -= it->second.bytes;
+        a.release(it->second.at.token);
+        held.erase(it);
+      }
+      MemoryStats s = a.stats();
+      peak = std::max(peak, s.allocated);
+      int64_t sum = 0;
+      for (int64_t c : s.allocated_by) sum += c;
+      ASSERT_EQ(sum, s.allocated);
+      ASSERT_EQ(s.peak_allocated, peak);
+      ASSERT_EQ(s.reserved, device.used);
+      ASSERT_GE(s.allocated, least);
+      ASSERT_LE(s.allocated, s.reserved);
+    }
+    for (auto& [p, h] : held) a.release(h.at.token);
+    EXPECT_EQ(a.stats().allocated, 0);
+    a.release_cached();
+    EXPECT_TRUE(device.segments.empty()) << "a block that was not merged keeps its segment";
+    EXPECT_EQ(a.stats().reserved, 0);
+  }
+}
+
+TEST(Memory, TensorsGiveTheirMemoryBack) {
+  int64_t before = allocator_of(DeviceType::cpu).stats().allocated;
+  {
+    Tensor x = zeros({1000}, DType::f32, DeviceType::cpu), view = slice(x, 0, 10, 5);
+    x = {};
+    EXPECT_EQ(allocator_of(DeviceType::cpu).stats().allocated, before + 4096) << "a view keeps its storage";
+  }
+  EXPECT_EQ(allocator_of(DeviceType::cpu).stats().allocated, before);
+}
+
+}  // namespace
+}  // namespace sinter

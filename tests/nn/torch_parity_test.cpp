@@ -1,0 +1,110 @@
+// The whole model against PyTorch (tools/make_torch_fixture.py): logits, loss, every gradient, five steps of AdamW with
+// and without clipping, and of SGD.
+#include "nn/transformer.h"
+#include "optim/optimizer.h"
+#include "support/safetensors.h"
+
+namespace sinter {
+namespace {
+
+class TorchParity : public testing::Test {
+ protected:
+  struct Ready {
+    Parameters parameters;
+    std::unique_ptr<Model> model;
+  };
+
+  // The fixture's model with the fixture's initial values.
+  Ready model_of(DType type) {
+    ModelConfig c;
+    c.d_model = 24, c.d_ff = 40, c.layers = 2, c.heads = 3, c.vocab = 37, c.ctx = 7;
+    Ready r{Parameters({DeviceType::cpu, type, {}, 0}), nullptr};
+    r.model = make_transformer(c, r.parameters);
+    r.parameters.allocate();
+    for (const auto& e : r.parameters.entries()) {
+      const Tensor& init = at("init/" + e.name);
+      EXPECT_EQ(init.dims(), e.dims) << e.name;
+      copy_into(e.value, init);
+    }
+    return r;
+  }
+
+  const Tensor& at(const std::string& name) {
+    EXPECT_EQ(fixture_.count(name), 1u) << name << " is not in the fixture";
+    return fixture_[name];
+  }
+  Tensor batch(const char* what, int64_t step) { return reshape(slice(at(what), 0, step, 1), {2, 7}); }
+
+  Tensor loss_of(Ready& r, int64_t step) {
+    return cross_entropy(r.model->logits(batch("tokens", step)), batch("targets", step));
+  }
+
+  void expect_pass(DType type, const std::string& suffix, double bound) {
+    Ready r = model_of(type);
+    Tensor logits = r.model->logits(batch("tokens", 0));
+    EXPECT_LE(normwise_error(to_vector(logits), to_vector(at("logits" + suffix))), bound);
+    Tensor loss = loss_of(r, 0);
+    EXPECT_NEAR(item(loss), item(at("loss" + suffix)), bound * item(loss));
+    backward(loss);
+    for (const auto& e : r.parameters.entries())
+      EXPECT_LE(normwise_error(to_vector(e.grad), to_vector(at("grad" + suffix + "/" + e.name))), bound) << e.name;
+  }
+
+  // Five steps, one batch each; `after_step` may look at the optimizer.
+  template <class F>
+  void expect_training(Ready& r, Optimizer& optimizer, const std::string& result, double bound, const F& after_step) {
+    Values rates = to_vector(at("rates"));
+    for (int64_t i = 0; i < 5; ++i) {
+      r.parameters.zero_grad();
+      backward(loss_of(r, i));
+      optimizer.step(rates[size_t(i)]);
+      after_step(i);
+    }
+    for (const auto& e : r.parameters.entries())
+      EXPECT_TRUE(near(to_vector(e.value), to_vector(at(result + "/" + e.name)), bound, bound)) << e.name;
+  }
+
+  std::map<std::string, Tensor> fixture_ = read_safetensors(fixture_path("transformer.safetensors"));
+};
+
+TEST_F(TorchParity, Float64LogitsLossGradients) { expect_pass(DType::f64, "", 1e-9); }
+TEST_F(TorchParity, Fp32LogitsLossGradients) {
+  expect_pass(DType::f32, "", 1e-5);
+  expect_pass(DType::f32, "32", 1e-5);
+}
+
+TEST_F(TorchParity, AdamW) {
+  Ready r = model_of(DType::f64);
+  AdamW optimizer(r.parameters, {});
+  expect_training(r, optimizer, "adamw", 1e-9, [](int64_t) {});
+}
+
+TEST_F(TorchParity, AdamWWithClipping) {
+  Ready r = model_of(DType::f64);
+  AdamWOptions options;
+  options.max_norm = item(at("max_norm"));
+  AdamW optimizer(r.parameters, options);
+  Values norms = to_vector(at("norms"));
+  expect_training(r, optimizer, "clipped", 1e-9, [&](int64_t i) {
+    EXPECT_NEAR(optimizer.state()[state_grad_norm], norms[size_t(i)], 1e-9 * norms[size_t(i)]);
+    EXPECT_EQ(optimizer.state()[state_step], double(i + 1));
+  });
+}
+
+TEST_F(TorchParity, AdamWInFp32) {
+  Ready r = model_of(DType::f32);
+  AdamW optimizer(r.parameters, {});
+  expect_training(r, optimizer, "adamw", 2e-4, [](int64_t) {});  // the first steps follow the sign of tiny gradients
+}
+
+TEST_F(TorchParity, SgdWithMomentum) {
+  Ready r = model_of(DType::f64);
+  SgdOptions options;
+  options.momentum = 0.9;
+  options.weight_decay = 0.01;
+  Sgd optimizer(r.parameters, options);
+  expect_training(r, optimizer, "sgd", 1e-9, [](int64_t) {});
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,118 @@
+// The same bits whatever the number of threads, and the same numbers whatever the instruction set.
+#include "backend/cpu/thread_pool.h"
+#include "support/op_cases.h"
+
+namespace sinter {
+
+namespace cpu_v3 {
+const KernelTable& table();
+}
+namespace cpu_v4 {
+const KernelTable& table();
+}
+
+namespace {
+
+struct Threads {
+  int before = cpu::threads();
+  explicit Threads(int n) { cpu::set_threads(n); }
+  ~Threads() { cpu::set_threads(before); }
+};
+
+// Note [Products in blocks] of backend/cpu/gemm.cpp: the last bit of a product may depend on how it is cut.
+bool is_product(const OpDef& op) { return op.kernel == &KernelTable::matmul; }
+
+class OpThreads : public testing::TestWithParam<OpCase> {};
+
+TEST_P(OpThreads, OneTwoOrThreeGiveTheSameBits) {
+  const OpCase& c = GetParam();
+  for (DType type : {DType::f32, DType::bf16}) {
+    std::vector<Tensor> inputs = make_inputs(c, type);
+    Outputs one = [&] {
+      Threads t(1);
+      return call(c, inputs);
+    }();
+    for (int n : {2, 3}) {
+      Threads t(n);
+      Outputs out = call(c, inputs);
+      for (int j = 0; j < out.n; ++j) {
+        if (is_product(*c.op)) EXPECT_TRUE(near(out[j], one[j], 2 * roundoff(out[j].dtype()), 2e-6)) << n << " threads";
+        else EXPECT_TRUE(same_bits(out[j], one[j])) << n << " threads, output " << j;
+      }
+    }
+  }
+}
+
+// Calls the kernel of one table directly.
+void run_on(const KernelTable& table, const OpCase& c, const std::vector<Tensor>& inputs, const Outputs& outputs) {
+  KernelCall k;
+  k.n_in = int(inputs.size());
+  k.n_out = outputs.n;
+  k.variant = c.op->variant;
+  k.attrs = c.sample.attrs;
+  for (int i = 0; i < k.n_in; ++i) k.in[i] = inputs[size_t(i)].ref();
+  for (int j = 0; j < k.n_out; ++j) k.out[j] = outputs[j].ref();
+  Tensor workspace;
+  if (c.op->workspace && (k.workspace_bytes = c.op->workspace(k, DeviceType::cpu)) > 0) {
+    workspace = empty({k.workspace_bytes}, DType::u8, DeviceType::cpu);
+    k.workspace = workspace.data();
+  }
+  (table.*(c.op->kernel))(k);
+}
+
+TEST_P(OpThreads, BothInstructionSetsAgree) {
+  if (!__builtin_cpu_supports("x86-64-v4")) GTEST_SKIP() << "this CPU has no AVX-512 (x86-64-v4)";
+  const OpCase& c = GetParam();
+  for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    std::vector<Tensor> inputs = make_inputs(c, type);
+    Outputs v3 = call(c, inputs), v4 = call(c, inputs);
+    run_on(cpu_v3::table(), c, inputs, v3);
+    run_on(cpu_v4::table(), c, inputs, v4);
+    for (int j = 0; j < v3.n; ++j) {
+      double inside = v3[j].dtype() == DType::f64 && type == DType::f64 ? 1e-13 : 4e-6;
+      EXPECT_TRUE(near(v4[j], v3[j], 2 * roundoff(v3[j].dtype()), inside)) << "output " << j;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Larger, OpThreads, testing::ValuesIn(larger_cases()), case_name);
+
+TEST(ThreadPool, CoversEveryIndexOnce) {
+  Threads t(3);
+  for (int64_t n : {1, 7, 1000, 4097})
+    for (int64_t grain : {1, 3, 64, 5000}) {
+      std::vector<int> seen(size_t(n), 0);
+      parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+        EXPECT_EQ(begin % grain, 0);
+        for (int64_t i = begin; i < end; ++i) ++seen[size_t(i)];
+      });
+      for (int s : seen) ASSERT_EQ(s, 1) << n << " by " << grain;
+    }
+}
+
+TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolLivesOn) {
+  Threads t(2);
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_THROW(parallel_for(100, 1,
+                              [&](int64_t begin, int64_t end) {
+                                if (begin <= 50 && 50 < end) throw Error(ErrorKind::other, "half way");
+                              }),
+                 Error);
+    std::atomic<int64_t> sum{0};
+    parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    ASSERT_EQ(sum.load(), 100);
+  }
+}
+
+TEST(ThreadPool, NestedLoopsRunInTheCaller) {
+  Threads t(2);
+  std::atomic<int64_t> sum{0};
+  parallel_for(8, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) parallel_for(10, 1, [&](int64_t b, int64_t e) { sum += e - b; });
+  });
+  EXPECT_EQ(sum.load(), 80);
+}
+
+}  // namespace
+}  // namespace sinter

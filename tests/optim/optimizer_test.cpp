@@ -1,0 +1,185 @@
+// Optimizers and the numbers they keep on the device, against plain formulas.
+#include "optim/optimizer.h"
+
+#include <cmath>
+
+#include "ops/ops.h"
+#include "ops/table.h"
+#include "support/values.h"
+
+namespace sinter {
+namespace {
+
+// One trainable vector whose gradient the test writes itself.
+struct OneVector {
+  Parameters parameters;
+  Tensor x;
+  explicit OneVector(const Values& v, DType master = DType::f64, std::optional<DType> compute = {})
+      : parameters({DeviceType::cpu, master, compute, 0}) {
+    x = parameters.add({"x", {int64_t(v.size())}, {Init::zeros, 0}});
+    parameters.allocate();
+    copy_into(parameters.find("x").value, tensor_of(v, {int64_t(v.size())}, DType::f64));
+    parameters.refresh_low_copy();
+  }
+  void set_grad(const Values& g) {
+    copy_into(parameters.find("x").grad, tensor_of(g, x.dims(), DType::f64));
+    leaf_of(x)->has_grad = true;
+  }
+  Values value() const { return to_vector(parameters.find("x").value); }
+};
+
+TEST(AdamW, FollowsTheFormula) {
+  Values p{1, -2, 0.5}, m(3, 0.0), v(3, 0.0);
+  OneVector one(p);
+  AdamWOptions o;
+  o.beta1 = 0.8, o.beta2 = 0.95, o.eps = 1e-6, o.weight_decay = 0.1;
+  AdamW optimizer(one.parameters, o);
+  Rng rng(1);
+  for (int t = 1; t <= 7; ++t) {
+    Values g = normals(rng, 3);
+    double lr = 0.01 * t;
+    for (size_t i = 0; i < 3; ++i) {
+      p[i] *= 1 - lr * 0.1;
+      m[i] = 0.8 * m[i] + 0.2 * g[i];
+      v[i] = 0.95 * v[i] + 0.05 * g[i] * g[i];
+      double mh = m[i] / (1 - std::pow(0.8, t)), vh = v[i] / (1 - std::pow(0.95, t));
+      p[i] -= lr * mh / (std::sqrt(vh) + 1e-6);
+    }
+    one.set_grad(g);
+    optimizer.step(lr);
+    EXPECT_TRUE(near(one.value(), p, 1e-13, 1e-14)) << "step " << t;
+  }
+}
+
+TEST(Sgd, FollowsTheFormula) {
+  for (double momentum : {0.0, 0.9}) {
+    Values p{1, -2, 0.5}, b(3, 0.0);
+    OneVector one(p);
+    SgdOptions o;
+    o.momentum = momentum, o.weight_decay = 0.1;
+    Sgd optimizer(one.parameters, o);
+    Rng rng(2);
+    for (int t = 1; t <= 5; ++t) {
+      Values g = normals(rng, 3);
+      for (size_t i = 0; i < 3; ++i) {
+        double with_decay = g[i] + 0.1 * p[i];
+        b[i] = t == 1 ? with_decay : momentum * b[i] + with_decay;
+        p[i] -= 0.05 * b[i];
+      }
+      one.set_grad(g);
+      optimizer.step(0.05);
+      EXPECT_TRUE(near(one.value(), p, 1e-13, 1e-14)) << "momentum " << momentum << ", step " << t;
+    }
+  }
+}
+
+TEST(Clipping, ScalesToTheNormAndOnlyDown) {
+  OneVector one({0, 0});
+  SgdOptions o;
+  o.max_norm = 1;
+  Sgd optimizer(one.parameters, o);
+  one.set_grad({3, 4});
+  optimizer.step(1);
+  EXPECT_TRUE(near(one.value(), {-3 / (5 + 1e-6), -4 / (5 + 1e-6)}, 1e-12, 0));
+  EXPECT_NEAR(optimizer.state()[state_grad_norm], 5, 1e-12);
+  one.set_grad({0.3, 0.4});
+  Values before = one.value();
+  optimizer.step(1);
+  EXPECT_TRUE(near(one.value(), {before[0] - 0.3, before[1] - 0.4}, 1e-12, 0)) << "short ones stay";
+}
+
+TEST(Clipping, NormIsGlobalOverAllParameters) {
+  Parameters p({DeviceType::cpu, DType::f64, {}, 0});
+  Tensor a = p.add({"a", {2}, {Init::ones, 0}}), b = p.add({"b", {3, 3}, {Init::ones, 0}});
+  p.allocate();
+  SgdOptions o;
+  o.max_norm = 100;
+  Sgd optimizer(p, o);
+  backward(sum(affine(a, 3, 0)) + sum(affine(b, 2, 0)));
+  optimizer.step(0);
+  EXPECT_NEAR(optimizer.state()[state_grad_norm], std::sqrt(2 * 9.0 + 9 * 4.0), 1e-12);
+}
+
+TEST(LossScaling, OverflowSkipsHalvesAndRecovers) {
+  OneVector one({1, 2}, DType::f32, DType::f16);
+  AdamWOptions o;
+  o.loss_scaling = true;
+  o.initial_loss_scale = 1024;
+  AdamW optimizer(one.parameters, o);
+  one.set_grad({1024, INFINITY});
+  optimizer.step(0.1);
+  EXPECT_EQ(one.value(), (Values{1, 2})) << "nothing changes";
+  auto s = optimizer.state();
+  EXPECT_EQ(s[state_skip], 1);
+  EXPECT_EQ(s[state_skipped], 1);
+  EXPECT_EQ(s[state_step], 0) << "a skipped step does not count";
+  EXPECT_EQ(s[state_loss_scale], 512);
+  EXPECT_EQ(item(optimizer.loss_scale(DType::f32)), 512);
+
+  one.set_grad({NAN, 0});
+  optimizer.step(0.1);
+  EXPECT_EQ(optimizer.state()[state_loss_scale], 256);
+
+  one.set_grad({256 * 3.0, 256 * -4.0});
+  optimizer.step(0.1);
+  s = optimizer.state();
+  EXPECT_EQ(s[state_skip], 0);
+  EXPECT_EQ(s[state_skipped], 2);
+  EXPECT_EQ(s[state_step], 1);
+  EXPECT_EQ(s[state_loss_scale], 256);
+  EXPECT_EQ(s[state_good_steps], 1);
+  EXPECT_NEAR(s[state_grad_norm], 5, 1e-5) << "of the unscaled gradients";
+  Values first = one.value();  // AdamW's first step is lr · sign
+  EXPECT_NEAR(first[0], (1 - 0.1 * 0.01) * 1 - 0.1, 1e-5) << "moments were not poisoned";
+  EXPECT_NEAR(first[1], (1 - 0.1 * 0.01) * 2 + 0.1, 1e-5);
+  EXPECT_EQ(to_vector(slice(one.parameters.low_copy(), 0, 0, 2)),
+            to_vector(cast(tensor_of(first, {2}, DType::f32), DType::f16)));
+}
+
+TEST(LossScaling, GrowsAfterEnoughGoodStepsButNotForEver) {
+  Tensor state = zeros({step_state_size}, DType::f64, DeviceType::cpu), sum = full({}, 4, DType::f64, DeviceType::cpu);
+  fill(slice(state, 0, state_loss_scale, 1), 0x1p22);
+  PrepareStepAttrs a{.growth_interval = 3, .dynamic_scale = true};
+  std::vector<double> scales;
+  for (int i = 0; i < 12; ++i) {
+    dispatch(ops::prepare_step, Attrs::of(a), state, sum);
+    scales.push_back(to_vector(state)[state_loss_scale]);
+  }
+  EXPECT_EQ(scales, (std::vector<double>{0x1p22, 0x1p22, 0x1p23, 0x1p23, 0x1p23, 0x1p24, 0x1p24, 0x1p24, 0x1p24, 0x1p24,
+                                         0x1p24, 0x1p24}));
+}
+
+TEST(LossScaling, OffMeansNoScale) {
+  OneVector one({1});
+  AdamW optimizer(one.parameters, {});
+  EXPECT_FALSE(optimizer.loss_scale(DType::f32).defined());
+  EXPECT_EQ(optimizer.state()[state_loss_scale], 1);
+}
+
+TEST(SumSquares, IsAccumulatedInFloat64) {
+  Tensor x = full({1000000}, 0.1, DType::f32, DeviceType::cpu);
+  double expected = 1e6 * double(0.1f) * double(0.1f);
+  EXPECT_NEAR(item(dispatch(ops::sum_squares, {}, x)[0]), expected, 1e-7 * expected);
+  Tensor huge = full({4}, 1e30, DType::f32, DeviceType::cpu);  // its square leaves fp32
+  EXPECT_NEAR(item(dispatch(ops::sum_squares, {}, huge)[0]) / 4e60, 1, 1e-6);
+}
+
+TEST(Schedule, WarmsUpThenFollowsTheCosine) {
+  auto at = [](int64_t step) { return cosine_schedule(step, 1.0, 0.1, 10, 110); };
+  EXPECT_DOUBLE_EQ(at(0), 0.1);
+  EXPECT_DOUBLE_EQ(at(4), 0.5);
+  EXPECT_DOUBLE_EQ(at(9), 1.0);
+  EXPECT_DOUBLE_EQ(at(10), 1.0);
+  for (int64_t s : {20, 37, 60, 99}) {
+    double expected = 0.1 + 0.45 * (1 + std::cos(std::acos(-1.0) * double(s - 10) / 100));
+    EXPECT_NEAR(at(s), expected, 1e-15) << s;
+  }
+  EXPECT_NEAR(at(60), 0.55, 1e-15);
+  EXPECT_DOUBLE_EQ(at(110), 0.1);
+  EXPECT_DOUBLE_EQ(at(100000), 0.1);
+  EXPECT_DOUBLE_EQ(cosine_schedule(0, 1, 0, 0, 10), 1) << "no warm-up";
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { cosine_schedule(0, 1, 0, 20, 10); }), {"20", "10"}));
+}
+
+}  // namespace
+}  // namespace sinter
