@@ -1,9 +1,8 @@
 // Host cost of a recorded op against the bare call it ends in. Each sample times a burst of calls that fits the launch
 // queue, and waits for the device outside the timed part, so only the host's side is counted.
 #include <benchmark/benchmark.h>
-#include <cublasLt.h>
-
 #include <chrono>
+#include <cublasLt.h>
 
 #include "autograd/tape.h"
 #include "ops/ops.h"
@@ -15,8 +14,7 @@ namespace {
 using namespace sinter;
 constexpr int burst = 200, side = 64;
 
-template <class F>
-void time_bursts(benchmark::State& state, F call) {
+template <class F> void time_bursts(benchmark::State& state, F call) {
   if (!cuda_backend()) {
     state.SkipWithError(cuda_missing_reason());
     return;
@@ -41,7 +39,8 @@ void bare_launch(benchmark::State& state) {
   if (!cuda_backend()) return state.SkipWithError(cuda_missing_reason());
   Tensor a = square_matrix(DType::f32), b = square_matrix(DType::f32), y = square_matrix(DType::f32);
   time_bursts(state, [&] {
-    launch_bare_add(y.data_as<float>(), a.data_as<float>(), b.data_as<float>(), side * side, current_stream(DeviceType::cuda));
+    launch_bare_add(y.data_as<float>(), a.data_as<float>(), b.data_as<float>(), side * side,
+                    current_stream(DeviceType::cuda));
   });
 }
 BENCHMARK(bare_launch)->UseManualTime()->Repetitions(5)->ReportAggregatesOnly();
@@ -72,8 +71,9 @@ void bare_cublaslt(benchmark::State& state) {
   if (!found) return state.SkipWithError("cuBLASLt has no algorithm for this product");
   float one = 1, zero = 0;
   time_bursts(state, [&] {
-    cublasLtMatmul(handle, desc, &one, a.data(), layout, b.data(), layout, &zero, y.data(), layout, y.data(), layout, &result.algo,
-                   workspace.data(), size_t(workspace.bytes()), static_cast<cudaStream_t>(current_stream(DeviceType::cuda)));
+    cublasLtMatmul(handle, desc, &one, a.data(), layout, b.data(), layout, &zero, y.data(), layout, y.data(), layout,
+                   &result.algo, workspace.data(), size_t(workspace.bytes()),
+                   static_cast<cudaStream_t>(current_stream(DeviceType::cuda)));
   });
   cublasLtMatmulPreferenceDestroy(preference);
   cublasLtMatrixLayoutDestroy(layout);

@@ -79,10 +79,12 @@ class Backward : public GradCall {
   static void check_saved(const Node& n) {
     for (int i = 0; i < n.n_in; ++i)
       check(!n.in[i].saved.defined() || n.in[i].saved.impl().storage->version == n.in[i].saved_version,
-            "backward of {}: input {} was changed in place after the forward pass, its gradient would be wrong", n.op->name, i);
+            "backward of {}: input {} was changed in place after the forward pass, its gradient would be wrong",
+            n.op->name, i);
     for (int j = 0; j < n.n_out; ++j)
       check(!n.out[j].saved.defined() || n.out[j].saved.impl().storage->version == n.out[j].saved_version,
-            "backward of {}: its result was changed in place after the forward pass, the gradient would be wrong", n.op->name);
+            "backward of {}: its result was changed in place after the forward pass, the gradient would be wrong",
+            n.op->name);
   }
 
   void contribution_done(const Node::Input& in) {

@@ -21,7 +21,7 @@ class Node : public GradientTarget {
     Ref<GradientTarget> target;  // null: needs no gradient
     int slot = 0;                // which output of the target
     Dims dims;
-    DType dtype = DType::f32;    // the gradient's type
+    DType dtype = DType::f32;  // the gradient's type
   };
   struct Output {
     Tensor saved;
@@ -38,7 +38,7 @@ class Node : public GradientTarget {
   DeviceType device = DeviceType::cpu;
   std::optional<DType> autocast;  // in force when the call was made
   int n_in = 0, n_out = 0;
-  bool done = false;     // its saved tensors are gone
+  bool done = false;  // its saved tensors are gone
   std::array<Input, max_recorded_inputs> in;
   std::array<Output, max_outputs> out;
 };

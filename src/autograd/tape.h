@@ -12,8 +12,8 @@ class Leaf : public GradientTarget {
  public:
   bool is_leaf() const override { return true; }
 
-  Tensor grad;            // given beforehand, or made by the first backward pass
-  bool has_grad = false;  // `grad` holds something from this accumulation window
+  Tensor grad;                                    // given beforehand, or made by the first backward pass
+  bool has_grad = false;                          // `grad` holds something from this accumulation window
   std::vector<std::function<void(Leaf&)>> hooks;  // called in each backward pass when the gradient is complete
   std::string name;
 
@@ -25,9 +25,9 @@ class Leaf : public GradientTarget {
 
 // Makes x a leaf. Its tensor may have no memory yet (parameters are declared before they are allocated).
 Leaf& require_grad(const Tensor& x);
-Leaf* leaf_of(const Tensor& x);     // null if x is not a leaf
-Tensor grad_of(const Tensor& x);    // undefined where nothing arrived
-void zero_grad(const Tensor& x);    // starts a new accumulation window; touches no memory
+Leaf* leaf_of(const Tensor& x);   // null if x is not a leaf
+Tensor grad_of(const Tensor& x);  // undefined where nothing arrived
+void zero_grad(const Tensor& x);  // starts a new accumulation window; touches no memory
 
 // Gradients of `loss` with respect to every leaf it depends on. `seed` is d(objective)/d(loss), 1 if not given.
 // The tape is used up: memory saved for a node is released as soon as the node is done.

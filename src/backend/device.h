@@ -11,10 +11,10 @@
 namespace sinter {
 
 struct DeviceInfo {
-  std::string name;                   // "NVIDIA H200", "AMD EPYC …"
-  int64_t memory_bytes = 0;           // in all
-  int compute_capability = 0;         // 90 for Hopper; 0 on the CPU
-  int multiprocessors = 0;            // or CPU threads in use
+  std::string name;            // "NVIDIA H200", "AMD EPYC …"
+  int64_t memory_bytes = 0;    // in all
+  int compute_capability = 0;  // 90 for Hopper; 0 on the CPU
+  int multiprocessors = 0;     // or CPU threads in use
 };
 
 class DeviceBackend {
@@ -26,7 +26,7 @@ class DeviceBackend {
 
   virtual void* allocate(size_t bytes) = 0;  // null when there is not enough
   virtual void free(void* p) = 0;
-  virtual int64_t free_bytes() const = 0;    // what could be allocated now
+  virtual int64_t free_bytes() const = 0;  // what could be allocated now
 
   // Streams and events are native handles; the CPU runs everything at once and uses null streams.
   virtual void* create_stream() = 0;
@@ -34,9 +34,9 @@ class DeviceBackend {
   virtual void* create_event() = 0;
   virtual void destroy_event(void* event) = 0;
   virtual void record(void* event, void* stream) = 0;
-  virtual void wait(void* stream, void* event) = 0;              // later work on the stream waits for the event
+  virtual void wait(void* stream, void* event) = 0;  // later work on the stream waits for the event
   virtual void synchronize_event(void* event) = 0;
-  virtual double elapsed_ms(void* begin, void* end) = 0;         // both complete
+  virtual double elapsed_ms(void* begin, void* end) = 0;  // both complete
   virtual void synchronize(void* stream) = 0;
 
   virtual void copy_from_host(void* dst, const void* src, size_t bytes, void* stream) = 0;  // src reusable on return
@@ -45,8 +45,8 @@ class DeviceBackend {
 };
 
 DeviceBackend& cpu_backend();
-DeviceBackend* cuda_backend();            // null without a usable GPU
-const char* cuda_missing_reason();        // why it is null, and what to do
+DeviceBackend* cuda_backend();               // null without a usable GPU
+const char* cuda_missing_reason();           // why it is null, and what to do
 DeviceBackend& backend_of(DeviceType type);  // for meta: a table of no kernels and fake addresses
 
 }  // namespace sinter

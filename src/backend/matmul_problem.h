@@ -38,7 +38,10 @@ inline Matrix matrix_of(const TensorRef& t, bool fold) {
     // The stride of the innermost row dimension longer than 1 is the row stride of the folded matrix.
     m.row_stride = m.cols;
     for (int d = t.rank - 2; d >= 0; --d)
-      if (t.dims[d] != 1) { m.row_stride = t.strides[d]; break; }
+      if (t.dims[d] != 1) {
+        m.row_stride = t.strides[d];
+        break;
+      }
     return m;
   }
   m.rows = t.dims[t.rank - 2];
@@ -72,7 +75,8 @@ inline bool merge_batches(Matrix* (&ms)[3], MatmulOperand* (&os)[3], int64_t& ou
     bool joins = levels > 0;
     for (int t = 0; t < 3 && joins; ++t)
       joins = strides[t][levels - 1] == c.batch_dims[d] * (ms[t]->batch_rank ? ms[t]->batch_strides[d] : 0);
-    if (joins) dims[levels - 1] *= c.batch_dims[d]; else dims[levels++] = c.batch_dims[d];
+    if (joins) dims[levels - 1] *= c.batch_dims[d];
+    else dims[levels++] = c.batch_dims[d];
     for (int t = 0; t < 3; ++t) strides[t][levels - 1] = ms[t]->batch_rank ? ms[t]->batch_strides[d] : 0;
   }
   if (levels > 2) return false;

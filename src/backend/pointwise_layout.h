@@ -8,7 +8,7 @@ namespace sinter {
 constexpr int max_pointwise_operands = 4;  // out, then up to three inputs
 
 struct PointwiseLayout {
-  int rank = 0;             // 0 for a scalar; dims[rank - 1] is the fastest
+  int rank = 0;  // 0 for a scalar; dims[rank - 1] is the fastest
   int operands = 0;
   int64_t numel = 1;
   int64_t dims[max_rank] = {};
@@ -38,7 +38,8 @@ inline PointwiseLayout pointwise_layout(const TensorRef& out, const TensorRef* i
     }
     bool joins = l.rank > 0;
     for (int o = 0; o < l.operands && joins; ++o) joins = l.strides[o][l.rank - 1] == n * s[o];
-    if (joins) l.dims[l.rank - 1] *= n; else l.dims[l.rank++] = n;
+    if (joins) l.dims[l.rank - 1] *= n;
+    else l.dims[l.rank++] = n;
     for (int o = 0; o < l.operands; ++o) l.strides[o][l.rank - 1] = s[o];
   }
   return l;

@@ -7,12 +7,15 @@
 
 namespace sinter {
 
+// Tables read better as tables.
+// clang-format off
+
 // Members of the pointwise family. The kernel computes in fp32 (fp64 when any operand is fp64).
 enum class PointwiseFn : int {
   // two inputs
   add, sub, mul, div,
   // one input
-  copy, neg, exp, log, sqrt, rsqrt, sigmoid, silu, gelu, tanh, relu, square,
+  copy, neg, exp, log, sqrt, rsqrt, sigmoid, silu, gelu /* exact, by erf */, tanh, relu, square,
   affine,  // alpha * x + beta
   // gradients: inputs (x, dy), except sigmoid, tanh: (y, dy)
   sigmoid_backward, silu_backward, gelu_backward, tanh_backward, relu_backward,
@@ -59,5 +62,7 @@ enum StepState : int {
   state_skipped,       // steps skipped so far
   step_state_size
 };
+
+// clang-format on
 
 }  // namespace sinter

@@ -6,8 +6,7 @@
 
 namespace sinter {
 
-template <class... Args>
-[[noreturn]] void fail_with(ErrorKind kind, fmt::format_string<Args...> text, Args&&... args) {
+template <class... Args> [[noreturn]] void fail_with(ErrorKind kind, fmt::format_string<Args...> text, Args&&... args) {
   fail(kind, fmt::format(text, std::forward<Args>(args)...));
 }
 

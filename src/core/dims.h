@@ -55,8 +55,7 @@ class Dims {
 
 }  // namespace sinter
 
-template <>
-struct fmt::formatter<sinter::Dims> : fmt::formatter<std::string> {
+template <> struct fmt::formatter<sinter::Dims> : fmt::formatter<std::string> {
   auto format(const sinter::Dims& d, fmt::format_context& ctx) const {
     return fmt::formatter<std::string>::format(d.str(), ctx);
   }

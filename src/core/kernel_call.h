@@ -21,8 +21,7 @@ struct TensorRef {
   int64_t dims[max_rank] = {};
   int64_t strides[max_rank] = {};
 
-  template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  template <class T> T* as() const { return static_cast<T*>(data); }
 };
 
 // An op's attributes: one small trivially copyable struct per op (core/attrs.h), kept as bytes so that every call
@@ -30,15 +29,13 @@ struct TensorRef {
 struct Attrs {
   alignas(8) unsigned char bytes[64] = {};
 
-  template <class T>
-  static Attrs of(const T& value) {
+  template <class T> static Attrs of(const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(bytes));
     Attrs a;
     std::memcpy(a.bytes, &value, sizeof(T));
     return a;
   }
-  template <class T>
-  const T& as() const {
+  template <class T> const T& as() const {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(bytes));
     return *reinterpret_cast<const T*>(bytes);
   }
@@ -51,12 +48,12 @@ struct KernelCall {
   TensorRef out[max_outputs];
   int n_in = 0;
   int n_out = 0;
-  int variant = 0;           // which member of a family (PointwiseFn, …): one kernel entry serves several ops
-  uint32_t accumulate = 0;   // bit j: out[j] += result instead of out[j] = result
+  int variant = 0;          // which member of a family (PointwiseFn, …): one kernel entry serves several ops
+  uint32_t accumulate = 0;  // bit j: out[j] += result instead of out[j] = result
   MathMode math = MathMode::full;
   Attrs attrs;
-  void* stream = nullptr;    // cudaStream_t on CUDA, unused on the CPU
-  void* workspace = nullptr; // at least what the op's workspace rule asked for
+  void* stream = nullptr;     // cudaStream_t on CUDA, unused on the CPU
+  void* workspace = nullptr;  // at least what the op's workspace rule asked for
   int64_t workspace_bytes = 0;
 
   bool accumulates(int output) const { return (accumulate >> output) & 1u; }

@@ -47,12 +47,18 @@ SINTER_HD uint64_t integer_of(uint32_t bits, uint64_t range) { return (uint64_t(
 namespace philox_detail {
 
 SINTER_HD float bits_to_float(uint32_t u) {
-  union { uint32_t u; float f; } x;
+  union {
+    uint32_t u;
+    float f;
+  } x;
   x.u = u;
   return x.f;
 }
 SINTER_HD uint32_t float_to_bits(float f) {
-  union { float f; uint32_t u; } x;
+  union {
+    float f;
+    uint32_t u;
+  } x;
   x.f = f;
   return x.u;
 }

@@ -23,8 +23,7 @@ class RefCounted {
   mutable std::atomic<int64_t> count_{0};
 };
 
-template <class T>
-class Ref {
+template <class T> class Ref {
  public:
   Ref() = default;
   Ref(T* p) : p_(p) {  // NOLINT: implicit by design, as with shared_ptr's null

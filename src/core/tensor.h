@@ -81,8 +81,7 @@ class Tensor {
   }
   int64_t bytes() const { return numel() * size_of(dtype()); }
   void* data() const { return impl_->ref.data; }
-  template <class T>
-  T* data_as() const { return static_cast<T*>(impl_->ref.data); }
+  template <class T> T* data_as() const { return static_cast<T*>(impl_->ref.data); }
 
   bool is_contiguous() const {
     int64_t expected = 1;

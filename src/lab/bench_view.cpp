@@ -32,7 +32,7 @@ double our_median(const Json& results, const Json& r) {
   std::vector<double> samples;
   for (const Json& o : results)
     if (is_ours(o) && has_time(o) && key_of(o, "engine") == key_of(r, "engine"))
-      for (double ms : o["samples_ms"]) samples.push_back(ms);
+      for (double ms : o.at("samples_ms")) samples.push_back(ms);
   return samples.empty() ? 0 : statistics_of(samples).median;
 }
 double our_peak(const Json& results, const Json& r) {
@@ -43,14 +43,14 @@ double our_peak(const Json& results, const Json& r) {
 }
 
 std::vector<std::string> preamble_of(const Json& record) {
-  std::vector<std::string> lines = machine_lines(record["machine"]);
+  std::vector<std::string> lines = machine_lines(record.at("machine"));
   std::set<std::string> said;
   auto once = [&](const std::string& line) {
     if (said.insert(line).second) lines.push_back(line);
   };
   double slowest_clock = 0, max_clock = 0, power = 0;
   std::set<std::string> throttle;
-  for (const Json& r : record["results"]) {
+  for (const Json& r : record.at("results")) {
     if (!is_ours(r)) continue;
     once(fmt::format(
         "model {}: d_model {}, d_ff {}, {} layers, {} heads, vocab {}: {} parameters in {} tensors; attention {}, {}",
@@ -59,7 +59,7 @@ std::vector<std::string> preamble_of(const Json& record) {
         r.value("attention", "?"), r.value("mode", "?")));
     once(fmt::format("maths {} on {}: {}", r.value("dtype", "?"), r.value("device", "?"), r.value("maths", "?")));
     if (!r.contains("clocks")) continue;
-    const Json& c = r["clocks"];
+    const Json& c = r.at("clocks");
     double sm = number(c, "sm_mhz");
     slowest_clock = slowest_clock == 0 ? sm : std::min(slowest_clock, sm);
     max_clock = std::max(max_clock, number(c, "sm_max_mhz"));
@@ -102,7 +102,7 @@ const std::vector<Column> columns = {{"engine", true},
 class Rows {
  public:
   explicit Rows(const Json& record)
-      : results_(record["results"]), published_(record["config"].value("published", false)) {
+      : results_(record.at("results")), published_(record.at("config").value("published", false)) {
     std::set<std::string> engines, warmups;
     for (const Json& r : results_) {
       engines.insert(r.value("engine", "sinter"));
@@ -117,13 +117,13 @@ class Rows {
 
   Table table() {
     for (const Json& r : results_) {
-      if (r["status"] == "oom") {
+      if (r.at("status") == "oom") {
         add(r, "total", Json::object(), "OOM: " + r.value("reason", ""));
         continue;
       }
-      if (r.contains("phases") && r["phases"].size() > 1)
-        for (const auto& [phase, times] : r["phases"].items()) add(r, phase, times, "");
-      bool suspect = r["status"] == "suspect";
+      if (r.contains("phases") && r.at("phases").size() > 1)
+        for (const auto& [phase, times] : r.at("phases").items()) add(r, phase, times, "");
+      bool suspect = r.at("status") == "suspect";
       add(r, "total", r, suspect ? fmt::format("suspect ({})", ++suspects_) : "ok");
       if (suspect) table_.notes.push_back(fmt::format("({}) suspect: {}", suspects_, r.value("reason", "")));
     }
@@ -142,7 +142,7 @@ class Rows {
     std::string speedup, ratio, memory_ratio;
     if (total && timed) {
       const Json& first = *first_dtype_.at(key_of(r, "dtype"));
-      bool compared = &first != &r && first["dtype"] != r["dtype"] && has_time(first);
+      bool compared = &first != &r && first.at("dtype") != r.at("dtype") && has_time(first);
       if (compared) speedup = significant(number(first, "median_ms") / number(r, "median_ms"), 3) + " ×";
       double ours = is_ours(r) ? 0 : our_median(results_, r);
       if (ours > 0) ratio = significant(number(r, "median_ms") / ours, 3);
@@ -189,9 +189,9 @@ class Rows {
     for (const Json& r : results_) {
       if (!is_ours(r) || !has_time(r) || !said.insert(r.value("dtype", "?")).second) continue;
       if (double p = number(r, "measured_peak_tflops"); p > 0)
-        peaks += fmt::format(" {} {}", r["dtype"].get<std::string>(), significant(p, 3));
+        peaks += fmt::format(" {} {}", r.at("dtype").get<std::string>(), significant(p, 3));
       if (double p = number(r, "datasheet_peak_tflops"); p > 0)
-        sheets += fmt::format(" {} {}", r["dtype"].get<std::string>(), significant(p, 3));
+        sheets += fmt::format(" {} {}", r.at("dtype").get<std::string>(), significant(p, 3));
     }
     note("total: wall clock around a synchronised pass; phases: device events. std is the sample's.");
     note(
@@ -220,8 +220,8 @@ class Rows {
 
 Table plan_table(const Json& record) {
   std::vector<std::string> categories;
-  for (const Json& r : record["results"])
-    for (const auto& [c, bytes] : r["memory"].items())
+  for (const Json& r : record.at("results"))
+    for (const auto& [c, bytes] : r.at("memory").items())
       if (std::find(categories.begin(), categories.end(), c) == categories.end()) categories.push_back(c);
   Table t;
   t.columns = {{"size", true}, {"batch"},      {"ctx"},           {"dtype", true},
@@ -229,23 +229,23 @@ Table plan_table(const Json& record) {
   for (const std::string& c : categories) t.columns.push_back({c});
   for (const char* c : {"need", "free"}) t.columns.push_back({c});
   t.columns.push_back({"fits", true});
-  for (const Json& r : record["results"]) {
-    double flops = number(r, "flops"), forward = r["pass"] == "forward" ? flops : flops / 3;
-    std::vector<std::string> row = {r["size"],
-                                    r["batch"].dump(),
-                                    r["ctx"].dump(),
-                                    r["dtype"],
-                                    r["pass"],
-                                    grouped(r["parameters"].get<int64_t>()),
+  for (const Json& r : record.at("results")) {
+    double flops = number(r, "flops"), forward = r.at("pass") == "forward" ? flops : flops / 3;
+    std::vector<std::string> row = {r.at("size"),
+                                    r.at("batch").dump(),
+                                    r.at("ctx").dump(),
+                                    r.at("dtype"),
+                                    r.at("pass"),
+                                    grouped(r.at("parameters").get<int64_t>()),
                                     significant(forward / 1e12, 3),
                                     significant(flops / 1e12, 3)};
     for (const std::string& c : categories) {
-      double b = r["memory"].contains(c) ? r["memory"][c].get<double>() : 0;
+      double b = r.at("memory").contains(c) ? r.at("memory").at(c).get<double>() : 0;
       row.push_back(b > 0 ? bytes_text(b) : "–");
     }
     row.push_back(bytes_text(number(r, "need_bytes")));
     row.push_back(bytes_text(number(r, "free_bytes")));
-    row.push_back(r["status"] == "ok" ? "yes" : "OOM");
+    row.push_back(r.at("status") == "ok" ? "yes" : "OOM");
     t.rows.push_back(row);
   }
   t.notes = {
@@ -256,12 +256,13 @@ Table plan_table(const Json& record) {
 }
 
 std::optional<Table> startup_table(const Json& record) {
-  for (const Json& r : record["results"]) {
+  for (const Json& r : record.at("results")) {
     if (!r.contains("startup_ms")) continue;
     Table t;
     t.title = "One-time costs of a fresh process";
     t.columns = {{"stage", true}, {"ms"}};
-    for (const auto& [stage, ms] : r["startup_ms"].items()) t.rows.push_back({stage, significant(ms.get<double>(), 3)});
+    for (const auto& [stage, ms] : r.at("startup_ms").items())
+      t.rows.push_back({stage, significant(ms.get<double>(), 3)});
     return t;
   }
   return {};
@@ -269,7 +270,7 @@ std::optional<Table> startup_table(const Json& record) {
 
 // The trajectories where warm-ups are compared; otherwise medians, along ctx if it varies.
 std::optional<Chart> chart_of(const Json& record) {
-  const Json& results = record["results"];
+  const Json& results = record.at("results");
   std::set<std::string> warmups, contexts, batches, engines, dtypes, passes;
   for (const Json& r : results) {
     warmups.insert(r.value("warmup", Json()).dump());
@@ -299,7 +300,7 @@ std::optional<Chart> chart_of(const Json& record) {
       int i = 0;
       std::string name = fmt::format("{} {} {}, warm-up {}", r.value("size", ""), r.value("dtype", ""),
                                      r.value("pass", ""), r.value("warmup", 0));
-      for (const Json& ms : r["trajectory_ms"]) value_at(name, std::to_string(++i), ms.get<double>());
+      for (const Json& ms : r.at("trajectory_ms")) value_at(name, std::to_string(++i), ms.get<double>());
     }
   } else {
     bool along_ctx = contexts.size() > 1;
@@ -329,7 +330,7 @@ std::optional<Chart> chart_of(const Json& record) {
 }  // namespace
 
 View bench_model_view(const Json& record) {
-  if (record["config"].value("dry_run", false)) return {preamble_of(record), {plan_table(record)}, {}};
+  if (record.at("config").value("dry_run", false)) return {preamble_of(record), {plan_table(record)}, {}};
   View view{preamble_of(record), {Rows(record).table()}, chart_of(record)};
   if (auto t = startup_table(record)) view.tables.push_back(*t);
   return view;

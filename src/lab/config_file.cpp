@@ -39,11 +39,12 @@ bool is_harmless(const std::string& field) {
                                                  "task_specific_params",
                                                  "id2label",
                                                  "label2id"};
-  return field.rfind("_", 0) == 0 || std::find(names.begin(), names.end(), field) != names.end();
+  return field.rfind('_', 0) == 0 || std::find(names.begin(), names.end(), field) != names.end();
 }
 
 bool says_nothing(const Json& v) {
-  return v.is_null() || v == false || v == 0 || v == "" || ((v.is_array() || v.is_object()) && v.empty());
+  if (v.is_string()) return v.get_ref<const std::string&>().empty();
+  return v.is_null() || v == false || v == 0 || ((v.is_array() || v.is_object()) && v.empty());
 }
 
 class HuggingFace {

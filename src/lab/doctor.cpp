@@ -139,27 +139,27 @@ View doctor_view(const Json& record) {
   libraries.columns = {{"library", true}, {"status", true}, {"found", true}, {"what that means", true}};
   peaks.title = "Measured peaks";
   peaks.columns = {{"device", true}, {"what", true}, {"measured"}, {"datasheet"}, {"reached"}, {"", true}};
-  for (const Json& r : record["results"]) {
-    if (r["section"] == "device") {
+  for (const Json& r : record.at("results")) {
+    if (r.at("section") == "device") {
       bool has = r.contains("memory_bytes");
-      devices.rows.push_back({r["item"], r["name"], has ? bytes_text(r["memory_bytes"]) : "–",
-                              has ? bytes_text(r["free_bytes"]) : "–", r["detail"]});
-    } else if (r["section"] == "library") {
-      libraries.rows.push_back({r["item"], r["status"], r["found"], r["consequence"]});
+      devices.rows.push_back({r.at("item"), r.at("name"), has ? bytes_text(r.at("memory_bytes")) : "–",
+                              has ? bytes_text(r.at("free_bytes")) : "–", r.at("detail")});
+    } else if (r.at("section") == "library") {
+      libraries.rows.push_back({r.at("item"), r.at("status"), r.at("found"), r.at("consequence")});
     } else {
-      double v = r["measured"], sheet = r["datasheet"].is_number() ? r["datasheet"].get<double>() : 0;
+      double v = r.at("measured"), sheet = r.at("datasheet").is_number() ? r.at("datasheet").get<double>() : 0;
       auto show = [&](double x) {
-        return r["unit"] == "B/s" ? fmt::format("{} · 10⁹ B/s", significant(x / 1e9, 3))
-                                  : fmt::format("{} TFLOP/s", significant(x / 1e12, 3));
+        return r.at("unit") == "B/s" ? fmt::format("{} · 10⁹ B/s", significant(x / 1e9, 3))
+                                     : fmt::format("{} TFLOP/s", significant(x / 1e12, 3));
       };
-      peaks.rows.push_back({r["device"], r["item"], v > 0 ? show(v) : "no room to measure",
+      peaks.rows.push_back({r.at("device"), r.at("item"), v > 0 ? show(v) : "no room to measure",
                             sheet > 0 ? show(sheet) : "–", sheet > 0 ? percent_text(v / sheet) : "–",
-                            r["cached"].get<bool>() ? "cached" : ""});
+                            r.at("cached").get<bool>() ? "cached" : ""});
     }
   }
-  std::string cache = record["config"].value("peaks_cache", "");
+  std::string cache = record.at("config").value("peaks_cache", "");
   if (!cache.empty()) peaks.notes = {"Kept in " + cache + "; --remeasure measures again."};
-  return {machine_lines(record["machine"]), {devices, libraries, peaks}, {}};
+  return {machine_lines(record.at("machine")), {devices, libraries, peaks}, {}};
 }
 
 }  // namespace sinter::lab

@@ -140,8 +140,9 @@ double Peaks::copy() {
 }
 
 void Peaks::remeasure_product(const std::string& dtype) {
-  known_["product"][dtype] = measure_product(device_, dtype);
-  keep();
+  double rate = measure_product(device_, dtype);
+  known_["product"][dtype] = rate;
+  if (rate > 0) keep();  // there may be room next time
 }
 
 void Peaks::confirm_product(const std::string& dtype) {
@@ -153,8 +154,9 @@ void Peaks::confirm_product(const std::string& dtype) {
 }
 
 void Peaks::remeasure_copy() {
-  known_["copy"] = measure_copy(device_);
-  keep();
+  double rate = measure_copy(device_);
+  known_["copy"] = rate;
+  if (rate > 0) keep();
 }
 
 void Peaks::keep() {

@@ -128,29 +128,33 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
     progress.done(record["notes"][0]);
   }
   // All passes of one shape and dtype share a process on each side.
-  std::vector<std::pair<RunConfig, std::string>> groups;
+  struct Group {
+    RunConfig config;
+    std::string passes;
+  };
+  std::vector<Group> groups;
   auto same_but_pass = [](RunConfig a, const RunConfig& b) {
     a.pass = b.pass;
     return to_json(a) == to_json(b);
   };
   for (const RunConfig& c : runs) {
-    auto it = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return same_but_pass(g.first, c); });
-    if (it == groups.end()) groups.emplace_back(c, name_of(c.pass));
-    else it->second += std::string(",") + name_of(c.pass);
+    auto it = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return same_but_pass(g.config, c); });
+    if (it == groups.end()) groups.push_back({c, name_of(c.pass)});
+    else it->passes += std::string(",") + name_of(c.pass);
   }
-  for (const auto& [config, passes] : groups) {
-    std::string shape = fmt::format("{}, batch {}, ctx {}, {}: {}", config.model.name, config.batch, config.model.ctx,
-                                    config.precision.name, passes);
+  for (const Group& g : groups) {
+    std::string shape = fmt::format("{}, batch {}, ctx {}, {}: {}", g.config.model.name, g.config.batch,
+                                    g.config.model.ctx, g.config.precision.name, g.passes);
     auto ours = [&] {
       progress.now(shape + ": ours");
-      append(record["results"], results_of_child(options, config, passes));
+      append(record["results"], results_of_child(options, g.config, g.passes));
     };
     ours();
     for (const std::string& variant : torch ? options.peers : std::vector<std::string>{}) {
       if (interrupted()) return;
-      progress.now(shape + ": " + variant);
+      progress.now(fmt::format("{}: {}", shape, variant));
       std::string note;
-      append(record["results"], results_of_peer(options, variant, config, passes, note));
+      append(record["results"], results_of_peer(options, variant, g.config, g.passes, note));
       Json& notes = record["notes"];
       if (!note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end()) {
         notes.push_back(note);

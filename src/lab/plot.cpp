@@ -140,17 +140,18 @@ std::string to_svg(const Chart& chart) {
     double y = scale.y(t);
     out += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", left, width - right,
                        y, y);
-    out += text_at(left - 6, y + 4, significant(t, 3), "end", " class=\"faint\"");
+    out += text_at(left - 6, y + 4, fmt::format("{:.4g}", t), "end", " class=\"faint\"");
   }
   out += chart.kind == Chart::bars ? bars_of(chart, scale) : lines_of(chart, scale);
   double step = plot_width / double(std::max<size_t>(1, chart.categories.size()));
-  size_t every = size_t(std::ceil(70 / std::max(step, 1.0)));  // labels must not overlap
+  size_t every = size_t(std::ceil(60 / std::max(step, 1.0)));  // labels must not overlap
   for (size_t c = 0; c < chart.categories.size(); c += every)
     out += text_at(left + step * (double(c) + 0.5), top + plot_height + 18, chart.categories[c], "middle");
   out += text_at(left + plot_width / 2, top + plot_height + 36, chart.x_label, "middle", " class=\"faint\"");
   for (size_t s = 0; s < chart.series.size(); ++s) {
-    double x = left + plot_width / legend_columns * double(s % legend_columns);
-    double y = top + plot_height + bottom + legend_row * double(s / legend_columns);
+    size_t row = s / legend_columns, column = s % legend_columns;
+    double x = left + plot_width / legend_columns * double(column);
+    double y = top + plot_height + bottom + legend_row * double(row);
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x, y, colour(s));
     out += text_at(x + 18, y + 11, chart.series[s].name, "start");
   }

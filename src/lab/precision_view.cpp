@@ -13,9 +13,9 @@ Table accumulation_table(const Json& results) {
   t.title = "Accumulation: 1000 × 0.01";
   t.columns = {{"sum and terms", true}, {"result"}, {"error"}};
   for (const Json& r : results)
-    if (r["experiment"] == "accumulation")
-      t.rows.push_back(
-          {r["case"], fmt::format("{:.4f}", r["sum"].get<double>()), fmt::format("{:+.4f}", r["error"].get<double>())});
+    if (r.at("experiment") == "accumulation")
+      t.rows.push_back({r.at("case"), fmt::format("{:.4f}", r.at("sum").get<double>()),
+                        fmt::format("{:+.4f}", r.at("error").get<double>())});
   t.notes = {"0.01 itself is rounded to 16 bits once (2e-3 in the sum); a 16-bit sum is rounded a thousand times."};
   return t;
 }
@@ -26,16 +26,17 @@ Table autocast_table(const Json& results) {
   t.columns = {{"tensor", true}};
   std::vector<std::string> types;
   for (const Json& r : results) {
-    if (r["experiment"] != "autocast") continue;
-    std::string type = r["autocast"], tensor = r["tensor"];
+    if (r.at("experiment") != "autocast") continue;
+    std::string type = r.at("autocast"), tensor = r.at("tensor");
     if (std::find(types.begin(), types.end(), type) == types.end()) {
       types.push_back(type);
       t.columns.push_back({"autocast " + type, true});
     }
     auto row = std::find_if(t.rows.begin(), t.rows.end(), [&](auto& x) { return x[0] == tensor; });
     if (row == t.rows.end()) row = t.rows.insert(row, {tensor});
-    row->push_back(r["dtype"]);
+    row->push_back(r.at("dtype"));
   }
+  for (auto& row : t.rows) row.resize(t.columns.size());  // a record may lack some
   return t;
 }
 
@@ -48,14 +49,14 @@ Table norm_table(const Json& results) {
   int low = 0, low_bad = 0, wide_bad = 0;
   double low_best = 1, wide_worst = 0;
   for (const Json& r : results) {
-    if (r["experiment"] != "norm") continue;
-    bool wide = r["statistics"] == "fp32", fine = r["verdict"] == "fine";
-    double error = r["relative_error"].is_number() ? r["relative_error"].get<double>() : 1;
+    if (r.at("experiment") != "norm") continue;
+    bool wide = r.at("statistics") == "fp32", fine = r.at("verdict") == "fine";
+    double error = r.at("relative_error").is_number() ? r.at("relative_error").get<double>() : 1;
     if (wide) wide_bad += !fine, wide_worst = std::max(wide_worst, error);
     else ++low, low_bad += !fine, low_best = std::min(low_best, error);
-    t.rows.push_back({r["norm"], r["dtype"], r["input"], fmt::format("{:g}", r["eps"].get<double>()), r["statistics"],
-                      r["relative_error"].is_number() ? fmt::format("{:.1e}", error) : "inf",
-                      percent_text(r["non_finite"]), percent_text(r["vanished"]), r["verdict"]});
+    t.rows.push_back({r.at("norm"), r.at("dtype"), r.at("input"), fmt::format("{:g}", r.at("eps").get<double>()),
+                      r.at("statistics"), r.at("relative_error").is_number() ? fmt::format("{:.1e}", error) : "inf",
+                      percent_text(r.at("non_finite")), percent_text(r.at("vanished")), r.at("verdict")});
   }
   t.notes = {fmt::format("With 16-bit statistics {} of {} cases fail: squares overflow beyond 65504 in fp16, vanish "
                          "below 6e-8, and sums stall.",
@@ -70,24 +71,28 @@ Chart norm_chart(const Json& results) {
   Chart c;
   c.title = "Error of normalisation by the type of its statistics";
   c.y_label = "relative error (∞: not finite)";
-  c.x_label = "input";
+  c.x_label = "type, and the size of the input";
   c.series = {{"16-bit statistics", {}}, {"fp32 statistics", {}}};
   for (const Json& r : results) {
-    if (r["experiment"] != "norm" || r["norm"] != "RMSNorm") continue;
-    bool wide = r["statistics"] == "fp32";
-    std::string input = r["input"].get<std::string>();
-    if (!wide) c.categories.push_back(r["dtype"].get<std::string>() + " " + input.substr(0, input.find(' ')));
-    c.series[wide].values.push_back(r["relative_error"].is_number() ? r["relative_error"].get<double>() : INFINITY);
+    if (r.at("experiment") != "norm" || r.at("norm") != "RMSNorm") continue;
+    bool wide = r.at("statistics") == "fp32";
+    std::string input = r.at("input").get<std::string>();
+    if (!wide)
+      c.categories.push_back(r.at("dtype").get<std::string>() + " " +
+                             (input[0] == 'N' ? "1" : input.substr(0, input.find(' '))));
+    c.series[wide].values.push_back(r.at("relative_error").is_number() ? r.at("relative_error").get<double>()
+                                                                       : INFINITY);
   }
+  for (Series& s : c.series) s.values.resize(c.categories.size());
   return c;
 }
 
 }  // namespace
 
 View precision_view(const Json& record) {
-  const Json& results = record["results"];
-  std::vector<std::string> lines = machine_lines(record["machine"]);
-  lines.push_back(fmt::format("computed on {}", record["config"].value("device", "?")));
+  const Json& results = record.at("results");
+  std::vector<std::string> lines = machine_lines(record.at("machine"));
+  lines.push_back(fmt::format("computed on {}", record.at("config").value("device", "?")));
   return {lines, {accumulation_table(results), autocast_table(results), norm_table(results)}, norm_chart(results)};
 }
 

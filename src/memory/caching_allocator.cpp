@@ -19,8 +19,8 @@ thread_local MemoryCategory category = MemoryCategory::activation;
 }  // namespace
 
 const char* name_of(MemoryCategory c) {
-  static const char* const names[] = {"parameter", "16-bit copy", "gradient",  "optimizer state",
-                                      "activation", "temporary",  "workspace", "communication"};
+  static const char* const names[] = {"parameter",  "16-bit copy", "gradient",  "optimizer state",
+                                      "activation", "temporary",   "workspace", "communication"};
   return names[int(c)];
 }
 
@@ -97,7 +97,8 @@ CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, boo
 }
 
 void CachingAllocator::split(Block* block, int64_t bytes) {
-  auto* rest = new Block{block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small};
+  auto* rest =
+      new Block{block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small};
   if (rest->next) rest->next->previous = rest;
   block->next = rest;
   block->bytes = bytes;
@@ -183,7 +184,8 @@ void CachingAllocator::out_of_memory(int64_t bytes) {
       holders += fmt::format("{}{} {:.0f} MiB", holders.empty() ? "" : ", ", name_of(MemoryCategory(c)),
                              double(stats_.allocated_by[c]) / mib);
   fail_with(ErrorKind::memory,
-            "out of memory on {}: {:.0f} MiB more are needed, {:.0f} MiB are free; sinter holds {:.0f} MiB ({}). Use a smaller "
+            "out of memory on {}: {:.0f} MiB more are needed, {:.0f} MiB are free; sinter holds {:.0f} MiB ({}). Use a "
+            "smaller "
             "--batch, --ctx or --size, or --dtype bf16",
             device_name_, double(bytes) / mib, double(source_.free_bytes()) / mib, double(stats_.allocated) / mib,
             holders.empty() ? "nothing" : holders);

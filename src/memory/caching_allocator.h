@@ -19,7 +19,16 @@
 
 namespace sinter {
 
-enum class MemoryCategory : uint8_t { parameter, low_copy, gradient, optimizer, activation, temporary, workspace, communication };
+enum class MemoryCategory : uint8_t {
+  parameter,
+  low_copy,
+  gradient,
+  optimizer,
+  activation,
+  temporary,
+  workspace,
+  communication
+};
 constexpr int memory_category_count = 8;
 const char* name_of(MemoryCategory c);
 
@@ -56,25 +65,25 @@ struct MemoryStats {
 
 class CachingAllocator : public Allocator {
  public:
-  struct Source {                               // raw memory
-    std::function<void*(size_t)> allocate;      // null when there is not enough
+  struct Source {                           // raw memory
+    std::function<void*(size_t)> allocate;  // null when there is not enough
     std::function<void(void*)> free;
     std::function<int64_t()> free_bytes;
-    std::function<void()> synchronize;          // before memory goes back to the device
+    std::function<void()> synchronize;  // before memory goes back to the device
   };
   CachingAllocator(std::string device_name, Source source);
   ~CachingAllocator() override;
 
   Allocation allocate(int64_t bytes, void* stream) override;
   void release(void* token) noexcept override;
-  void release_cached();                        // gives unused segments back to the device
+  void release_cached();  // gives unused segments back to the device
 
   MemoryStats stats() const;
   void reset_peak();
   void record_events(bool on);
   std::vector<MemoryEvent> take_events();
 
-  static int64_t rounded(int64_t bytes);        // the size of the block that serves a request
+  static int64_t rounded(int64_t bytes);  // the size of the block that serves a request
 
  private:
   struct Block {

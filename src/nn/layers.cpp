@@ -15,35 +15,35 @@ ParameterSpec linear_spec(const std::string& name, int64_t in, int64_t out) {
 }  // namespace
 
 Rope::Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where) {
-  int64_t half = head_dim / 2;
+  Dims dims{positions, head_dim / 2};
+  CategoryScope scope(MemoryCategory::parameter);
+  cos = empty(dims, where.master, where.device);
+  sin = empty(dims, where.master, where.device);
+  if (where.device == DeviceType::meta) return;
   std::vector<double> c, s;
   for (int64_t t = 0; t < positions; ++t)
-    for (int64_t i = 0; i < half; ++i) {
+    for (int64_t i = 0; i < dims[1]; ++i) {
       double angle = double(t) * std::pow(theta, -2.0 * double(i) / double(head_dim));
       c.push_back(std::cos(angle));
       s.push_back(std::sin(angle));
     }
-  CategoryScope scope(MemoryCategory::parameter);
-  if (where.master == DType::f64) {
-    cos = from_vector(c, {positions, half}, where.device);
-    sin = from_vector(s, {positions, half}, where.device);
-  } else {
-    cos = from_vector(std::vector<float>(c.begin(), c.end()), {positions, half}, where.device);
-    sin = from_vector(std::vector<float>(s.begin(), s.end()), {positions, half}, where.device);
-  }
+  write_host(cos, c);
+  write_host(sin, s);
 }
 
 RmsNorm::RmsNorm(Parameters& p, const std::string& name, int64_t d, double eps)
     : weight(p.add({name + ".weight", {d}, {Init::ones, 0}})), eps(eps) {}
 Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight, eps); }
 
-Linear::Linear(Parameters& p, const std::string& name, int64_t in, int64_t out) : weight(p.add(linear_spec(name, in, out))) {}
+Linear::Linear(Parameters& p, const std::string& name, int64_t in, int64_t out)
+    : weight(p.add(linear_spec(name, in, out))) {}
 Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight); }
 
 Attention::Attention(Parameters& p, const std::string& prefix, int64_t d, int64_t heads, const Rope& rope)
     : heads(heads),
       rope(&rope),
-      qkv(p.add_group({linear_spec(prefix + ".q", d, d), linear_spec(prefix + ".k", d, d), linear_spec(prefix + ".v", d, d)})),
+      qkv(p.add_group(
+          {linear_spec(prefix + ".q", d, d), linear_spec(prefix + ".k", d, d), linear_spec(prefix + ".v", d, d)})),
       o(p, prefix + ".o", d, d) {}
 
 Tensor Attention::operator()(const Tensor& x) const {

@@ -4,8 +4,9 @@ namespace sinter {
 
 const std::vector<ModelConfig>& known_sizes() {
   static const std::vector<ModelConfig> sizes = {
-      {"tiny", 256, 1024, 4, 8},      {"mini", 512, 2048, 4, 8},     {"small", 768, 3072, 12, 12},  {"medium", 1024, 4096, 24, 16},
-      {"large", 1280, 5120, 36, 20}, {"xl", 1600, 6400, 48, 25}, {"2.7B", 2560, 10240, 32, 32},
+      {"tiny", 256, 1024, 4, 8},      {"mini", 512, 2048, 4, 8},     {"small", 768, 3072, 12, 12},
+      {"medium", 1024, 4096, 24, 16}, {"large", 1280, 5120, 36, 20}, {"xl", 1600, 6400, 48, 25},
+      {"2.7B", 2560, 10240, 32, 32},
   };
   return sizes;
 }
@@ -16,7 +17,8 @@ const ModelConfig& known_size(const std::string& name) {
     if (c.name == name) return c;
     names += (names.empty() ? "" : ", ") + c.name;
   }
-  fail_with(ErrorKind::usage, "--size {}: there is no such size; choose one of {}, or give --d-model --d-ff --layers --heads", name,
+  fail_with(ErrorKind::usage,
+            "--size {}: there is no such size; choose one of {}, or give --d-model --d-ff --layers --heads", name,
             names);
 }
 
@@ -29,15 +31,16 @@ void validate(const ModelConfig& c) {
   positive("vocab", c.vocab);
   positive("ctx", c.ctx);
   if (c.d_model % c.heads != 0)
-    fail_with(ErrorKind::usage, "--heads {} does not divide --d-model {}; the nearest that does is {}", c.heads, c.d_model,
-        [&] {
-          for (int64_t d = 1;; ++d) {
-            if (c.heads > d && c.d_model % (c.heads - d) == 0) return c.heads - d;
-            if (c.d_model % (c.heads + d) == 0) return c.heads + d;
-          }
-        }());
-  check(c.head_dim() % 2 == 0, "the head dimension {} / {} = {} is odd, but RoPE rotates pairs; change --heads or --d-model",
-        c.d_model, c.heads, c.head_dim());
+    fail_with(ErrorKind::usage, "--heads {} does not divide --d-model {}; the nearest that does is {}", c.heads,
+              c.d_model, [&] {
+                for (int64_t d = 1;; ++d) {
+                  if (c.heads > d && c.d_model % (c.heads - d) == 0) return c.heads - d;
+                  if (c.d_model % (c.heads + d) == 0) return c.heads + d;
+                }
+              }());
+  check(c.head_dim() % 2 == 0,
+        "the head dimension {} / {} = {} is odd, but RoPE rotates pairs; change --heads or --d-model", c.d_model,
+        c.heads, c.head_dim());
 }
 
 }  // namespace sinter

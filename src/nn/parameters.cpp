@@ -43,12 +43,12 @@ Tensor Parameters::add_group(const std::vector<ParameterSpec>& parts) {
   int first = int(entries_.size());
   std::string joined;
   for (const ParameterSpec& p : parts) {
-    check(p.dims.rank() >= 1 && p.dims.numel() > 0,
-          "parameter {}: shape {} is empty", p.name, p.dims);
+    check(p.dims.rank() >= 1 && p.dims.numel() > 0, "parameter {}: shape {} is empty", p.name, p.dims);
     for (int d = 1; d < p.dims.rank(); ++d)
-      check(p.dims.rank() == dims.rank() && p.dims[d] == dims[d], "parameter {}: shape {} does not join {}", p.name, p.dims,
-            parts[0].dims);
-    for (const Entry& e : entries_) check(e.name != p.name, "parameter {} is declared twice; to tie, use the same Tensor", p.name);
+      check(p.dims.rank() == dims.rank() && p.dims[d] == dims[d], "parameter {}: shape {} does not join {}", p.name,
+            p.dims, parts[0].dims);
+    for (const Entry& e : entries_)
+      check(e.name != p.name, "parameter {} is declared twice; to tie, use the same Tensor", p.name);
     dims[0] += p.dims[0];
     entries_.push_back({p.name, p.dims, p.init, 0, {}, {}});
     joined += (joined.empty() ? "" : "|") + p.name;
@@ -71,7 +71,8 @@ void Parameters::freeze(const std::string& name) {
   for (LeafEntry& l : leaves_)
     for (int e = l.first_entry; e < l.first_entry + l.entry_count; ++e)
       if (entries_[size_t(e)].name == name) {
-        check(l.entry_count == 1, "freeze({}): it is part of the group {}, which is one leaf", name, leaf_of(l.tensor)->name);
+        check(l.entry_count == 1, "freeze({}): it is part of the group {}, which is one leaf", name,
+              leaf_of(l.tensor)->name);
         l.frozen = true;
         l.tensor.impl().requires_grad = false;
         l.tensor.impl().target = {};
@@ -132,7 +133,8 @@ void Parameters::allocate() {
       e.value = flat_view(master_, e.dims, e.offset);
       if (!l.frozen) e.grad = flat_view(grad_, e.dims, e.offset);
       if (e.init.kind == Init::ones) fill(e.value, 1);
-      else if (e.init.kind == Init::truncated_normal) fill_normal(e.value, options_.seed, stream_of(e.name), e.init.std, 3);
+      else if (e.init.kind == Init::truncated_normal)
+        fill_normal(e.value, options_.seed, stream_of(e.name), e.init.std, 3);
     }
   }
   refresh_low_copy();

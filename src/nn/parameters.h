@@ -17,7 +17,7 @@ namespace sinter {
 
 struct Init {
   enum Kind { truncated_normal, ones, zeros } kind = truncated_normal;
-  double std = 1;  // of the normal, cut at ±3 std
+  double std = 1;                               // of the normal, cut at ±3 std
   static Init linear(int64_t in, int64_t out);  // std √(2/(in+out))
 };
 
@@ -73,8 +73,8 @@ class Parameters {
   // Contiguous stretches of the trainable part whose gradients arrived; those of the others are zeroed.
   std::vector<std::pair<int64_t, int64_t>> ranges_with_grad() const;
   void zero_grad() const;
-  void refresh_low_copy() const;       // one cast over everything
-  void low_copy_is_current() const;    // the optimizer wrote it
+  void refresh_low_copy() const;     // one cast over everything
+  void low_copy_is_current() const;  // the optimizer wrote it
 
  private:
   struct LeafEntry {

@@ -18,7 +18,8 @@ Tensor Block::operator()(const Tensor& x) const {
   return h + feed_forward_(norm2_(h));
 }
 
-TransformerLM::TransformerLM(const ModelConfig& c, Parameters& p) : rope_(c.ctx, c.head_dim(), c.rope_theta, p.options()) {
+TransformerLM::TransformerLM(const ModelConfig& c, Parameters& p)
+    : rope_(c.ctx, c.head_dim(), c.rope_theta, p.options()) {
   p.begin_unit("embedding");
   embedding_ = p.add({"embedding.weight", {c.vocab, c.d_model}, {Init::truncated_normal, 1}});
   blocks_.reserve(size_t(c.layers));

@@ -11,8 +11,7 @@ CachingAllocator::Source source_of(DeviceType device) {
           [device] { synchronize(device); }};
 }
 
-template <DeviceType device>
-CachingAllocator& the_allocator() {
+template <DeviceType device> CachingAllocator& the_allocator() {
   // Never destroyed: tensors with static lifetime may be released after main.
   static auto* allocator = new CachingAllocator(name_of(device), source_of(device));
   return *allocator;

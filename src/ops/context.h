@@ -22,8 +22,7 @@ struct Context {
 Context& context();
 
 // Sets a field for as long as it lives.
-template <class T>
-class Scoped {
+template <class T> class Scoped {
  public:
   Scoped(T& field, T value) : field_(field), old_(std::exchange(field, value)) {}
   ~Scoped() { field_ = old_; }

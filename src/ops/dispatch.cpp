@@ -45,7 +45,8 @@ Tensor new_tensor(const OutSpec& spec, DeviceType device) {
 
 // Whether output j can go to `to`, which must have the right shape in any case.
 bool can_write(const OpDef& op, int j, const Tensor& to, const OutSpec& spec, bool accumulate) {
-  check(to.dims() == spec.dims, "{}: output {} has shape {}, but the given destination {}", op.name, j, spec.dims, to.dims());
+  check(to.dims() == spec.dims, "{}: output {} has shape {}, but the given destination {}", op.name, j, spec.dims,
+        to.dims());
   bool type_ok = to.dtype() == spec.dtype || ((op.writes_any_float >> j & 1) && is_float(to.dtype())) ||
                  ((op.writes_fp32 >> j & 1) && to.dtype() == DType::f32 && is_16bit(spec.dtype));
   return type_ok && (!accumulate || (op.accumulates >> j & 1));
@@ -75,7 +76,8 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
   }
   if (meta) return;
   Kernel kernel = backend_of(device).kernels().*(op.kernel);
-  if (!kernel) [[unlikely]] no_kernel(op, device);
+  if (!kernel) [[unlikely]]
+    no_kernel(op, device);
   kernel(k);
 }
 
@@ -120,8 +122,8 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
       accumulate |= uint32_t(add) << j;
       continue;
     }
-    check(!to || destination->optional, "{}: output {} is {} and cannot be {} a {} tensor", op.name, j, name_of(spec.dtype),
-          add ? "added to" : "written to", to ? name_of(to->dtype()) : "");
+    check(!to || destination->optional, "{}: output {} is {} and cannot be {} a {} tensor", op.name, j,
+          name_of(spec.dtype), add ? "added to" : "written to", to ? name_of(to->dtype()) : "");
     if (spec.view_of >= 0) {
       outputs.t[j] = make_view(call.in(spec.view_of), spec.dims, spec.strides, spec.offset);
     } else {

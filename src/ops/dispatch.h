@@ -14,8 +14,7 @@ struct Destination {
 
 Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, const Destination* destination = nullptr);
 
-template <class... T>
-Outputs dispatch(const OpDef& op, const Attrs& attrs, const T&... inputs) {
+template <class... T> Outputs dispatch(const OpDef& op, const Attrs& attrs, const T&... inputs) {
   const Tensor* ptrs[] = {&inputs...};
   return dispatch_op(op, ptrs, attrs);
 }

@@ -7,7 +7,9 @@ void check_ids(const char* op, const Tensor& ids, int64_t limit);  // loss.cpp
 namespace ops {
 namespace {
 
-struct EmbeddingAttrs { int64_t vocab = 0; };  // of embedding_backward
+struct EmbeddingAttrs {
+  int64_t vocab = 0;
+};  // of embedding_backward
 
 void infer_embedding(const OpCall& c, OutSpecs& out) {
   check(c.in(0).rank() == 2, "embedding: the table must be (vocab, width), not {}", c.in(0).dims());
@@ -34,12 +36,13 @@ const OpDef embedding{.name = "embedding",
                       .samples = {{{{{7, 5}}, {{2, 3}, SampleInput::token_ids, 7}}, {}},
                                   {{{{50, 64}}, {{40}, SampleInput::token_ids, 50}}, {}}}};
 
-const OpDef embedding_backward{.name = "embedding_backward",
-                               .infer = infer_embedding_backward,
-                               .cost = rules::per_element,
-                               .kernel = &KernelTable::embedding_backward,
-                               .accumulates = 1,
-                               .samples = {{{{{2, 3}, SampleInput::token_ids, 7}, {{2, 3, 5}}}, Attrs::of(EmbeddingAttrs{7})}}};
+const OpDef embedding_backward{
+    .name = "embedding_backward",
+    .infer = infer_embedding_backward,
+    .cost = rules::per_element,
+    .kernel = &KernelTable::embedding_backward,
+    .accumulates = 1,
+    .samples = {{{{{2, 3}, SampleInput::token_ids, 7}, {{2, 3, 5}}}, Attrs::of(EmbeddingAttrs{7})}}};
 
 }  // namespace ops
 

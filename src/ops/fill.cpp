@@ -8,7 +8,7 @@ namespace {
 // A filler has no inputs; the tensor to fill comes as its destination, whose shape it takes.
 void infer_filled(const OpCall& c, OutSpecs& out) { rules::same_as(0, c, out); }
 
-OpDef filler(const char* name, Kernel KernelTable::* kernel) {
+OpDef filler(const char* name, Kernel KernelTable::*kernel) {
   return {.name = name, .infer = infer_filled, .kernel = kernel, .mutates = 1, .accepts = rules::any_strides};
 }
 
@@ -42,7 +42,8 @@ void fill_uniform(const Tensor& to, uint64_t seed, uint64_t stream, double low, 
   fill_with(ops::random_uniform, to, Attrs::of(RandomAttrs{seed, stream, low, high, 1}));
 }
 void fill_integers(const Tensor& to, uint64_t seed, uint64_t stream, int64_t low, int64_t high) {
-  check(to.is_contiguous() && low < high, "fill_integers: needs a contiguous tensor and low < high, not [{}, {})", low, high);
+  check(to.is_contiguous() && low < high, "fill_integers: needs a contiguous tensor and low < high, not [{}, {})", low,
+        high);
   fill_with(ops::random_integers, to, Attrs::of(RandomAttrs{seed, stream, double(low), double(high), 1}));
 }
 

@@ -10,8 +10,7 @@ Tensor from_host(const void* data, const Dims& dims, DType dtype, DeviceType dev
   return t;
 }
 
-template <class T>
-Tensor from_vector(const std::vector<T>& values, const Dims& dims, DeviceType device) {
+template <class T> Tensor from_vector(const std::vector<T>& values, const Dims& dims, DeviceType device) {
   constexpr DType type = std::is_same_v<T, double>    ? DType::f64
                          : std::is_same_v<T, float>   ? DType::f32
                          : std::is_same_v<T, int64_t> ? DType::i64
@@ -23,6 +22,18 @@ template Tensor from_vector(const std::vector<double>&, const Dims&, DeviceType)
 template Tensor from_vector(const std::vector<float>&, const Dims&, DeviceType);
 template Tensor from_vector(const std::vector<int64_t>&, const Dims&, DeviceType);
 template Tensor from_vector(const std::vector<int32_t>&, const Dims&, DeviceType);
+
+void write_host(const Tensor& to, const std::vector<double>& values) {
+  check(int64_t(values.size()) == to.numel() && to.is_contiguous() &&
+            (to.dtype() == DType::f64 || to.dtype() == DType::f32),
+        "write_host: {} values do not fit a {} tensor of shape {}", values.size(), name_of(to.dtype()), to.dims());
+  auto write = [&](const void* data) {
+    backend_of(to.device()).copy_from_host(to.data(), data, size_t(to.bytes()), current_stream(to.device()));
+  };
+  if (to.dtype() == DType::f64) write(values.data());
+  else write(std::vector<float>(values.begin(), values.end()).data());
+  to.bump_version();
+}
 
 Tensor to(const Tensor& x, DeviceType device) {
   if (x.device() == device) return x;

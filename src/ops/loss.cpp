@@ -11,8 +11,8 @@ void check_ids(const char* op, const Tensor& given, int64_t limit) {
   Tensor ids = contiguous(given);
   for (int64_t i = 0, n = ids.numel(); i < n; ++i) {
     int64_t id = ids.dtype() == DType::i64 ? ids.data_as<int64_t>()[i] : ids.data_as<int32_t>()[i];
-    check(id >= 0 && id < limit, "{}: token id {} at position {} is outside the vocabulary of {}; use a larger --vocab", op, id, i,
-          limit);
+    check(id >= 0 && id < limit, "{}: token id {} at position {} is outside the vocabulary of {}; use a larger --vocab",
+          op, id, i, limit);
   }
 }
 
@@ -50,13 +50,16 @@ const OpDef cross_entropy{.name = "cross_entropy",
                           .samples = {{{{{6, 11}}, {{6}, SampleInput::token_ids, 11}}, {}},
                                       {{{{3, 1000}}, {{3}, SampleInput::token_ids, 1000}}, {}}}};
 
-const OpDef cross_entropy_backward{
-    .name = "cross_entropy_backward",
-    .infer = infer_cross_entropy_backward,
-    .cost = cost_loss,
-    .kernel = &KernelTable::cross_entropy_backward,
-    .accepts = rules::rows,
-    .samples = {{{{{6, 11}}, {{6}, SampleInput::token_ids, 11}, {{6}, SampleInput::positive, 0, true}, {{}, SampleInput::normal, 0, true}}, {}}}};
+const OpDef cross_entropy_backward{.name = "cross_entropy_backward",
+                                   .infer = infer_cross_entropy_backward,
+                                   .cost = cost_loss,
+                                   .kernel = &KernelTable::cross_entropy_backward,
+                                   .accepts = rules::rows,
+                                   .samples = {{{{{6, 11}},
+                                                 {{6}, SampleInput::token_ids, 11},
+                                                 {{6}, SampleInput::positive, 0, true},
+                                                 {{}, SampleInput::normal, 0, true}},
+                                                {}}}};
 
 }  // namespace ops
 

@@ -35,8 +35,8 @@ void infer_matmul(const OpCall& c, OutSpecs& out) {
   check_types(c);
   const auto& attrs = c.attrs_as<MatmulAttrs>();
   Dims a = c.in(0).dims(), b = c.in(1).dims();
-  check(a.rank() >= 2 && a.rank() == b.rank(), "matmul: operands {} and {} must have the same number of dimensions, at least 2",
-        a, b);
+  check(a.rank() >= 2 && a.rank() == b.rank(),
+        "matmul: operands {} and {} must have the same number of dimensions, at least 2", a, b);
   int r = a.rank();
   for (int d = 0; d < r - 2; ++d) check(a[d] == b[d], "matmul: batch sizes of {} and {} differ", a, b);
   int64_t m = a[r - (attrs.transpose_a ? 1 : 2)], ka = a[r - (attrs.transpose_a ? 2 : 1)];
@@ -68,8 +68,8 @@ void grad_matmul(GradCall& g) {
 void infer_linear(const OpCall& c, OutSpecs& out) {
   check_types(c);
   const Tensor &x = c.in(0), &w = c.in(1);
-  check(w.rank() == 2 && x.rank() >= 2 && x.size(-1) == w.size(1), "linear: x {} needs a weight of shape (out, {}), not {}",
-        x.dims(), x.size(-1), w.dims());
+  check(w.rank() == 2 && x.rank() >= 2 && x.size(-1) == w.size(1),
+        "linear: x {} needs a weight of shape (out, {}), not {}", x.dims(), x.size(-1), w.dims());
   add_matrix(out, x.dims().with_last(w.size(0)), x.dtype());
 }
 
@@ -80,14 +80,15 @@ void grad_linear(GradCall& g) {
 
 void infer_input_grad(const OpCall& c, OutSpecs& out) {
   check_types(c);
-  check(c.in(0).size(-1) == c.in(1).size(0), "linear_input_grad: dy {} does not fit the weight {}", c.in(0).dims(), c.in(1).dims());
+  check(c.in(0).size(-1) == c.in(1).size(0), "linear_input_grad: dy {} does not fit the weight {}", c.in(0).dims(),
+        c.in(1).dims());
   add_matrix(out, c.in(0).dims().with_last(c.in(1).size(1)), c.in(0).dtype());
 }
 // The weight's gradient is wide: it is summed over all tokens and added to a master.
 void infer_weight_grad(const OpCall& c, OutSpecs& out) {
   check_types(c);
-  check(c.in(0).dims().without_last() == c.in(1).dims().without_last(), "linear_weight_grad: dy {} and x {} differ in rows",
-        c.in(0).dims(), c.in(1).dims());
+  check(c.in(0).dims().without_last() == c.in(1).dims().without_last(),
+        "linear_weight_grad: dy {} and x {} differ in rows", c.in(0).dims(), c.in(1).dims());
   out.add({c.in(0).size(-1), c.in(1).size(-1)}, rules::wide(c.in(0).dtype()));
 }
 
@@ -98,7 +99,8 @@ Cost cost_matmul(const OpCall& c, const Outputs& out) {
   return {2.0 * double(out[0].numel()) * double(k), 0};
 }
 
-OpDef product(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&), std::vector<Sample> samples) {
+OpDef product(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&),
+              std::vector<Sample> samples) {
   return {.name = name,
           .infer = infer,
           .grad = grad,
@@ -117,13 +119,14 @@ Sample sample(Dims a, Dims b, MatmulAttrs at) { return {{{a}, {b}}, Attrs::of(at
 
 }  // namespace
 
-const OpDef matmul = product("matmul", infer_matmul, grad_matmul,
-                             {sample({3, 4}, {4, 5}, {}), sample({2, 3, 4, 5}, {2, 3, 5, 6}, {}),
-                              sample({2, 4, 3}, {2, 5, 4}, {true, true}), sample({2, 5, 8}, {2, 7, 8}, {false, true}),
-                              sample({1, 70}, {70, 1}, {}), sample({2, 65, 66}, {2, 66, 67}, {})});
+const OpDef matmul = product(
+    "matmul", infer_matmul, grad_matmul,
+    {sample({3, 4}, {4, 5}, {}), sample({2, 3, 4, 5}, {2, 3, 5, 6}, {}), sample({2, 4, 3}, {2, 5, 4}, {true, true}),
+     sample({2, 5, 8}, {2, 7, 8}, {false, true}), sample({1, 70}, {70, 1}, {}), sample({2, 65, 66}, {2, 66, 67}, {})});
 const OpDef linear = product("linear", infer_linear, grad_linear,
                              {sample({2, 3, 8}, {5, 8}, linear_attrs), sample({7, 16}, {65, 16}, linear_attrs)});
-const OpDef linear_input_grad = product("linear_input_grad", infer_input_grad, nullptr, {sample({2, 3, 5}, {5, 8}, input_grad_attrs)});
+const OpDef linear_input_grad =
+    product("linear_input_grad", infer_input_grad, nullptr, {sample({2, 3, 5}, {5, 8}, input_grad_attrs)});
 const OpDef linear_weight_grad =
     product("linear_weight_grad", infer_weight_grad, nullptr, {sample({2, 3, 5}, {2, 3, 8}, weight_grad_attrs)});
 
@@ -132,6 +135,8 @@ const OpDef linear_weight_grad =
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   return dispatch(ops::matmul, Attrs::of(MatmulAttrs{transpose_a, transpose_b}), a, b)[0];
 }
-Tensor linear(const Tensor& x, const Tensor& weight) { return dispatch(ops::linear, Attrs::of(ops::linear_attrs), x, weight)[0]; }
+Tensor linear(const Tensor& x, const Tensor& weight) {
+  return dispatch(ops::linear, Attrs::of(ops::linear_attrs), x, weight)[0];
+}
 
 }  // namespace sinter

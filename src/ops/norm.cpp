@@ -74,18 +74,18 @@ const OpDef rms_norm_backward{
     .samples = {{{{{5, 257}}, {{257}}, {{5}, SampleInput::positive, 0, true}, {{5, 257}}}, default_attrs},
                 {{{{300, 64}}, {{64}}, {{300}, SampleInput::positive, 0, true}, {{300, 64}}}, default_attrs}}};
 
-const OpDef layer_norm{.name = "layer_norm",
-                       .infer = infer_layer_norm,
-                       .grad = grad_layer_norm,
-                       .cost = cost_norm,
-                       .kernel = &KernelTable::layer_norm,
-                       .fuse = Fuse::row_reduction,
-                       .autocast = AutocastPolicy::fp32,
-                       .saves_inputs = 0b11,
-                       .saves_outputs = 0b110,
-                       .cheap = true,
-                       .accepts = rules::rows,
-                       .samples = {{{{{2, 3, 8}}, {{8}}, {{8}}}, default_attrs}, {{{{5, 257}}, {{257}}, {{257}}}, default_attrs}}};
+const OpDef layer_norm{
+    .name = "layer_norm",
+    .infer = infer_layer_norm,
+    .grad = grad_layer_norm,
+    .cost = cost_norm,
+    .kernel = &KernelTable::layer_norm,
+    .fuse = Fuse::row_reduction,
+    .autocast = AutocastPolicy::fp32,
+    .saves_inputs = 0b11,
+    .saves_outputs = 0b110,
+    .accepts = rules::rows,
+    .samples = {{{{{2, 3, 8}}, {{8}}, {{8}}}, default_attrs}, {{{{5, 257}}, {{257}}, {{257}}}, default_attrs}}};
 
 const OpDef layer_norm_backward{
     .name = "layer_norm_backward",
@@ -95,7 +95,9 @@ const OpDef layer_norm_backward{
     .kernel = &KernelTable::layer_norm_backward,
     .accumulates = 0b111,
     .accepts = rules::rows,
-    .samples = {{{{{5, 257}}, {{257}}, {{5}, SampleInput::normal, 0, true}, {{5}, SampleInput::positive, 0, true}, {{5, 257}}}, default_attrs}}};
+    .samples = {
+        {{{{5, 257}}, {{257}}, {{5}, SampleInput::normal, 0, true}, {{5}, SampleInput::positive, 0, true}, {{5, 257}}},
+         default_attrs}}};
 
 }  // namespace ops
 

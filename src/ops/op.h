@@ -30,15 +30,14 @@ struct OpCall {
 
   const Tensor& in(int i) const { return *inputs[i]; }
   int n_in() const { return int(inputs.size()); }
-  template <class T>
-  const T& attrs_as() const { return attrs.as<T>(); }
+  template <class T> const T& attrs_as() const { return attrs.as<T>(); }
 };
 
 struct OutSpec {
   Dims dims;
   DType dtype = DType::f32;
-  Dims strides;       // empty: contiguous
-  int view_of = -1;   // an input this output is a view of, at `offset` elements
+  Dims strides;      // empty: contiguous
+  int view_of = -1;  // an input this output is a view of, at `offset` elements
   int64_t offset = 0;
 };
 struct OutSpecs {
@@ -68,8 +67,7 @@ class GradCall {
   virtual void emit(std::span<const int> targets, const OpDef& op, TensorPtrs inputs, const Attrs& attrs) = 0;
   virtual void give(int input, const Tensor& grad) = 0;  // an existing tensor, which may be shared, is the gradient
 
-  template <class... T>
-  void emit_to(int target, const OpDef& op, const Attrs& attrs, const T&... in) {
+  template <class... T> void emit_to(int target, const OpDef& op, const Attrs& attrs, const T&... in) {
     const Tensor* ptrs[] = {&in...};
     emit(std::span<const int>(&target, 1), op, ptrs, attrs);
   }
@@ -115,7 +113,7 @@ struct OpDef {
   void (*grad)(GradCall&) = nullptr;  // null: not differentiable
   Cost (*cost)(const OpCall&, const Outputs&) = nullptr;
   int64_t (*workspace)(const KernelCall&, DeviceType) = nullptr;
-  Kernel KernelTable::* kernel = nullptr;  // null for views
+  Kernel KernelTable::*kernel = nullptr;  // null for views
   int variant = 0;
   Fuse fuse = Fuse::opaque;
   AutocastPolicy autocast = AutocastPolicy::none;

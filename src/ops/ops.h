@@ -64,8 +64,8 @@ Heads split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, const
 Tensor join_heads(const Tensor& x);  // (B, H, T, D) -> (B, T, H·D)
 
 // In place, outside the tape.
-void copy_into(const Tensor& to, const Tensor& from);    // casts
-void add_into(const Tensor& to, const Tensor& from);     // to += from
+void copy_into(const Tensor& to, const Tensor& from);  // casts
+void add_into(const Tensor& to, const Tensor& from);   // to += from
 void fill(const Tensor& to, double value);
 void fill_normal(const Tensor& to, uint64_t seed, uint64_t stream, double std, double cut = 3);
 void fill_uniform(const Tensor& to, uint64_t seed, uint64_t stream, double low, double high);
@@ -76,7 +76,9 @@ Tensor zeros(const Dims& dims, DType dtype, DeviceType device);
 Tensor full(const Dims& dims, double value, DType dtype, DeviceType device);
 Tensor from_host(const void* data, const Dims& dims, DType dtype, DeviceType device);
 template <class T>
-Tensor from_vector(const std::vector<T>& values, const Dims& dims, DeviceType device);  // float, double, int64_t, int32_t
+Tensor from_vector(const std::vector<T>& values, const Dims& dims,
+                   DeviceType device);                                 // float, double, int64_t, int32_t
+void write_host(const Tensor& to, const std::vector<double>& values);  // fp64 or fp32, contiguous
 Tensor to(const Tensor& x, DeviceType device);
 std::vector<double> to_vector(const Tensor& x);  // any type, any layout
 double item(const Tensor& x);                    // of a tensor with one element

@@ -22,7 +22,8 @@ const OpDef sum_squares{.name = "sum_squares",
                         .workspace = workspace::full_reduction,
                         .kernel = &KernelTable::sum_squares,
                         .samples = {{{{{100003}}}, {}}}};
-const OpDef prepare_step{.name = "prepare_step", .infer = infer_nothing, .kernel = &KernelTable::prepare_step, .mutates = 1};
+const OpDef prepare_step{
+    .name = "prepare_step", .infer = infer_nothing, .kernel = &KernelTable::prepare_step, .mutates = 1};
 const OpDef adamw{.name = "adamw", .infer = infer_update, .kernel = &KernelTable::adamw, .mutates = 0b101101};
 const OpDef sgd{.name = "sgd", .infer = infer_update, .kernel = &KernelTable::sgd, .mutates = 0b10101};
 

@@ -9,8 +9,8 @@ Dims rules::broadcast(const char* op, const Dims& a, const Dims& b) {
   for (int i = 0; i < other.rank(); ++i) {
     int64_t& n = r[r.rank() - 1 - i];
     int64_t m = other[other.rank() - 1 - i];
-    check(n == m || n == 1 || m == 1, "{}: shapes {} and {} do not broadcast (sizes, from the right, must be equal or 1)", op,
-          a, b);
+    check(n == m || n == 1 || m == 1,
+          "{}: shapes {} and {} do not broadcast (sizes, from the right, must be equal or 1)", op, a, b);
     if (n == 1) n = m;
   }
   return r;
@@ -98,16 +98,20 @@ void grad_gelu(GradCall& g) { g.emit_to(0, gelu_backward, {}, g.input(0), g.grad
 void grad_relu(GradCall& g) { g.emit_to(0, relu_backward, {}, g.output(0), g.grad(0)); }
 void grad_cast(GradCall& g) { g.give(0, g.grad(0)); }  // `give` casts to the input's type
 
-const std::vector<Sample> two_inputs = {{{{{2, 3}}, {{2, 3}}}, {}}, {{{{2, 3, 4}}, {{4}}}, {}}, {{{{3, 1}}, {{2, 1, 5}}}, {}}, {{{{}}, {{7}}}, {}}};
-const std::vector<Sample> two_positive = {{{{{2, 3}}, {{2, 3}, SampleInput::positive}}, {}}, {{{{5}}, {{3, 1}, SampleInput::positive}}, {}}};
+const std::vector<Sample> two_inputs = {
+    {{{{2, 3}}, {{2, 3}}}, {}}, {{{{2, 3, 4}}, {{4}}}, {}}, {{{{3, 1}}, {{2, 1, 5}}}, {}}, {{{{}}, {{7}}}, {}}};
+const std::vector<Sample> two_positive = {{{{{2, 3}}, {{2, 3}, SampleInput::positive}}, {}},
+                                          {{{{5}}, {{3, 1}, SampleInput::positive}}, {}}};
 const std::vector<Sample> same_shape = {{{{{3, 5}}, {{3, 5}}}, {}}};
 const std::vector<Sample> one_input = {{{{{2, 3}}}, {}}, {{{{1037}}}, {}}};
-const std::vector<Sample> one_positive = {{{{{2, 3}, SampleInput::positive}}, {}}, {{{{257}, SampleInput::positive}}, {}}};
+const std::vector<Sample> one_positive = {{{{{2, 3}, SampleInput::positive}}, {}},
+                                          {{{{257}, SampleInput::positive}}, {}}};
 
 constexpr int fn(PointwiseFn f) { return int(f); }
 
-OpDef pointwise_op(const char* name, PointwiseFn f, void (*grad)(GradCall&), uint32_t saves_inputs, uint32_t saves_outputs,
-                   std::vector<Sample> samples, AutocastPolicy policy = AutocastPolicy::promote) {
+OpDef pointwise_op(const char* name, PointwiseFn f, void (*grad)(GradCall&), uint32_t saves_inputs,
+                   uint32_t saves_outputs, std::vector<Sample> samples,
+                   AutocastPolicy policy = AutocastPolicy::promote) {
   return {.name = name,
           .infer = infer_float,
           .grad = grad,
@@ -152,21 +156,23 @@ const OpDef gelu = cheap(pointwise_op("gelu", F::gelu, grad_gelu, 1, 0, one_inpu
 const OpDef tanh = pointwise_op("tanh", F::tanh, grad_tanh, 0, 1, one_input);
 const OpDef relu = pointwise_op("relu", F::relu, grad_relu, 0, 1, one_input);
 const OpDef square = pointwise_op("square", F::square, grad_square, 1, 0, one_input);
-const OpDef affine = pointwise_op("affine", F::affine, grad_affine, 0, 0,
-                                  {{{{{2, 3}}}, Attrs::of(AffineAttrs{2.5, -1})}, {{{{1037}}}, Attrs::of(AffineAttrs{-0.5, 0})}});
+const OpDef affine =
+    pointwise_op("affine", F::affine, grad_affine, 0, 0,
+                 {{{{{2, 3}}}, Attrs::of(AffineAttrs{2.5, -1})}, {{{{1037}}}, Attrs::of(AffineAttrs{-0.5, 0})}});
 const OpDef sigmoid_backward = pointwise_op("sigmoid_backward", F::sigmoid_backward, nullptr, 0, 0, same_shape);
 const OpDef silu_backward = pointwise_op("silu_backward", F::silu_backward, nullptr, 0, 0, same_shape);
 const OpDef gelu_backward = pointwise_op("gelu_backward", F::gelu_backward, nullptr, 0, 0, same_shape);
 const OpDef tanh_backward = pointwise_op("tanh_backward", F::tanh_backward, nullptr, 0, 0, same_shape);
 const OpDef relu_backward = pointwise_op("relu_backward", F::relu_backward, nullptr, 0, 0, same_shape);
-const OpDef where = with_infer(
-    pointwise_op("where", F::where, grad_where, 1, 0,
-                 {{{{{4, 5}, SampleInput::boolean}, {{4, 5}}, {{4, 5}}}, {}}, {{{{5}, SampleInput::boolean}, {{4, 5}}, {{}}}, {}}}),
-    infer_where);
-const OpDef cast = with_infer(pointwise_op("cast", F::copy, grad_cast, 0, 0, {{{{{3, 5}}}, Attrs::of(CastAttrs{DType::f32})}},
-                                           AutocastPolicy::none),
+const OpDef where = with_infer(pointwise_op("where", F::where, grad_where, 1, 0,
+                                            {{{{{4, 5}, SampleInput::boolean}, {{4, 5}}, {{4, 5}}}, {}},
+                                             {{{{5}, SampleInput::boolean}, {{4, 5}}, {{}}}, {}}}),
+                               infer_where);
+const OpDef cast = with_infer(pointwise_op("cast", F::copy, grad_cast, 0, 0,
+                                           {{{{{3, 5}}}, Attrs::of(CastAttrs{DType::f32})}}, AutocastPolicy::none),
                               infer_cast);
-const OpDef copy = with_infer(pointwise_op("copy", F::copy, grad_cast, 0, 0, one_input, AutocastPolicy::none), infer_copy);
+const OpDef copy =
+    with_infer(pointwise_op("copy", F::copy, grad_cast, 0, 0, one_input, AutocastPolicy::none), infer_copy);
 
 }  // namespace ops
 

@@ -7,7 +7,8 @@ namespace {
 
 void infer_softmax(const OpCall& c, OutSpecs& out) {
   rules::check_float(c, 0);
-  check(c.in(0).rank() >= (c.attrs_as<SoftmaxAttrs>().causal ? 2 : 1), "softmax: {} has too few dimensions", c.in(0).dims());
+  check(c.in(0).rank() >= (c.attrs_as<SoftmaxAttrs>().causal ? 2 : 1), "softmax: {} has too few dimensions",
+        c.in(0).dims());
   rules::same_as(0, c, out);
 }
 void grad_softmax(GradCall& g) { g.emit_to(0, softmax_backward, g.attrs(), g.output(0), g.grad(0)); }

@@ -7,7 +7,8 @@ namespace {
 
 void infer_swiglu(const OpCall& c, OutSpecs& out) {
   rules::check_float(c, 0);
-  check(c.in(0).rank() >= 1 && c.in(0).size(-1) % 2 == 0, "swiglu: the last dimension of {} must hold gate and up", c.in(0).dims());
+  check(c.in(0).rank() >= 1 && c.in(0).size(-1) % 2 == 0, "swiglu: the last dimension of {} must hold gate and up",
+        c.in(0).dims());
   out.add(c.in(0).dims().with_last(c.in(0).size(-1) / 2), c.in(0).dtype());
 }
 void grad_swiglu(GradCall& g) { g.emit_to(0, swiglu_backward, {}, g.input(0), g.grad(0)); }

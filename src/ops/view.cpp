@@ -86,15 +86,20 @@ void infer_expand(const OpCall& c, OutSpecs& out) {
 }
 void grad_expand(GradCall& g) { g.give(0, rules::sum_to(g.grad(0), g.input_dims(0))); }
 
-OpDef view_op(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&), std::vector<Sample> samples) {
+OpDef view_op(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&),
+              std::vector<Sample> samples) {
   return {.name = name, .infer = infer, .grad = grad, .fuse = Fuse::view, .samples = std::move(samples)};
 }
 
 }  // namespace
 
-const OpDef reshape = view_op("reshape", infer_reshape, grad_reshape, {{{{{2, 6}}}, view_attrs({3, 4})}, {{{{2, 3, 4}}}, view_attrs({6, 1, 4})}});
-const OpDef transpose = view_op("transpose", infer_transpose, grad_transpose, {{{{{2, 3, 4}}}, Attrs::of(TransposeAttrs{1, 2})}});
-const OpDef slice = view_op("slice", infer_slice, grad_slice, {{{{{5, 4}}}, Attrs::of(SliceAttrs{0, 1, 3})}, {{{{2, 7}}}, Attrs::of(SliceAttrs{1, 2, 4})}});
+const OpDef reshape = view_op("reshape", infer_reshape, grad_reshape,
+                              {{{{{2, 6}}}, view_attrs({3, 4})}, {{{{2, 3, 4}}}, view_attrs({6, 1, 4})}});
+const OpDef transpose =
+    view_op("transpose", infer_transpose, grad_transpose, {{{{{2, 3, 4}}}, Attrs::of(TransposeAttrs{1, 2})}});
+const OpDef slice =
+    view_op("slice", infer_slice, grad_slice,
+            {{{{{5, 4}}}, Attrs::of(SliceAttrs{0, 1, 3})}, {{{{2, 7}}}, Attrs::of(SliceAttrs{1, 2, 4})}});
 const OpDef expand = view_op("expand", infer_expand, grad_expand, {{{{{3, 1}}}, view_attrs({2, 3, 4})}});
 
 }  // namespace ops

@@ -9,7 +9,8 @@
 
 namespace sinter {
 
-Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options) : parameters_(parameters), options_(options) {
+Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
+    : parameters_(parameters), options_(options) {
   check(parameters.grad().defined(), "the optimizer has nothing to train: every parameter is frozen");
   CategoryScope scope(MemoryCategory::optimizer);
   state_ = zeros({step_state_size}, DType::f64, parameters.options().device);

@@ -6,8 +6,8 @@
 namespace sinter {
 
 struct OptimizerOptions {
-  double max_norm = 0;          // clip the global gradient norm to this; 0: no clipping
-  bool loss_scaling = false;    // fp16: dynamic, decided on the device
+  double max_norm = 0;        // clip the global gradient norm to this; 0: no clipping
+  bool loss_scaling = false;  // fp16: dynamic, decided on the device
   double initial_loss_scale = 65536;
 };
 
@@ -16,9 +16,9 @@ class Optimizer {
   Optimizer(Parameters& parameters, const OptimizerOptions& options);
   virtual ~Optimizer() = default;
 
-  void step(double learning_rate);  // uses and keeps the gradients; call zero_grad() before the next backward
+  void step(double learning_rate);       // uses and keeps the gradients; call zero_grad() before the next backward
   Tensor loss_scale(DType dtype) const;  // the seed of backward(); undefined without loss scaling
-  std::vector<double> state() const;  // waits for the device: for reports and tests
+  std::vector<double> state() const;     // waits for the device: for reports and tests
 
  protected:
   virtual void update(int64_t begin, int64_t end) = 0;  // of the trainable part

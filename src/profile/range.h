@@ -13,7 +13,7 @@ class Range {
   Range(const Range&) = delete;
   Range& operator=(const Range&) = delete;
 
-  static std::string path();         // "step/forward/layers.3/attn", or empty
+  static std::string path();  // "step/forward/layers.3/attn", or empty
   static const char* const* stack(int& depth);
 };
 

@@ -22,10 +22,10 @@ void check_supported(const Precision& p, DeviceType device) {
   if (device != DeviceType::cuda) return;
   check(p.master != DType::f64, "--dtype fp64: only on the CPU, for checks");
   int cc = backend_of(device).info().compute_capability;
-  check(p.compute != DType::bf16 || cc >= 80, "--dtype bf16: this GPU (compute capability {}.{}) has no bf16; use --dtype fp16",
-        cc / 10, cc % 10);
-  check(p.math != MathMode::tf32 || cc >= 80, "--dtype tf32: this GPU (compute capability {}.{}) has no tf32; use --dtype fp32",
-        cc / 10, cc % 10);
+  check(p.compute != DType::bf16 || cc >= 80,
+        "--dtype bf16: this GPU (compute capability {}.{}) has no bf16; use --dtype fp16", cc / 10, cc % 10);
+  check(p.math != MathMode::tf32 || cc >= 80,
+        "--dtype tf32: this GPU (compute capability {}.{}) has no tf32; use --dtype fp32", cc / 10, cc % 10);
 }
 
 Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, DeviceType device) {
@@ -37,11 +37,12 @@ Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, Dev
   return b;
 }
 
-Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch, int64_t ctx,
-                      int64_t vocab, DeviceType device) {
+Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch,
+                      int64_t ctx, int64_t vocab, DeviceType device) {
   for (auto* ids : {&tokens, &targets})
     for (int64_t id : *ids)
-      check(id >= 0 && id < vocab, "token id {} is outside the vocabulary of {}; use --vocab {} or more", id, vocab, id + 1);
+      check(id >= 0 && id < vocab, "token id {} is outside the vocabulary of {}; use --vocab {} or more", id, vocab,
+            id + 1);
   return {from_vector(tokens, {batch, ctx}, device), from_vector(targets, {batch, ctx}, device)};
 }
 

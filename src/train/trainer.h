@@ -21,8 +21,8 @@ struct Batch {
 };
 Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, DeviceType device);
 // Refuses ids outside the vocabulary: the only place where ids from the host enter a GPU.
-Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch, int64_t ctx,
-                      int64_t vocab, DeviceType device);
+Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch,
+                      int64_t ctx, int64_t vocab, DeviceType device);
 
 struct TrainerOptions {
   Precision precision;
@@ -35,8 +35,8 @@ class Trainer {
  public:
   Trainer(const ModelConfig& config, const TrainerOptions& options, const MakeModel& make_model);
 
-  Tensor logits(const Batch& batch) const;   // without a tape
-  Tensor loss(const Batch& batch) const;     // with one
+  Tensor logits(const Batch& batch) const;  // without a tape
+  Tensor loss(const Batch& batch) const;    // with one
   void backward(const Tensor& loss);
   void optimizer_step(double learning_rate);
   double step(const Batch& batch, double learning_rate);  // all of it; returns the loss (waits for the device)

@@ -18,6 +18,13 @@ struct FakeDevice {
   uint64_t next = uint64_t(1) << 40;
   int synchronized = 0;
   std::map<void*, int64_t> segments;
+  CachingAllocator allocator{"fake", source()};
+
+  // Whatever a test did, all memory comes back once nothing is in use.
+  ~FakeDevice() {
+    allocator.release_cached();
+    EXPECT_EQ(used, 0);
+  }
 
   CachingAllocator::Source source() {
     return {[this](size_t n) -> void* {
@@ -39,7 +46,7 @@ struct FakeDevice {
 
 TEST(CachingAllocator, ReusesWhatWasFreed) {
   FakeDevice device;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   auto x = a.allocate(1000, nullptr);
   a.release(x.token);
   auto y = a.allocate(900, nullptr);
@@ -50,7 +57,7 @@ TEST(CachingAllocator, ReusesWhatWasFreed) {
 
 TEST(CachingAllocator, SmallRequestsShareASegment) {
   FakeDevice device;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   std::vector<Allocator::Allocation> all;
   for (int i = 0; i < 100; ++i) all.push_back(a.allocate(10000, nullptr));
   EXPECT_EQ(device.segments.size(), 1u);
@@ -61,7 +68,7 @@ TEST(CachingAllocator, SmallRequestsShareASegment) {
 
 TEST(CachingAllocator, StreamsDoNotShare) {
   FakeDevice device;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   int s1, s2;
   auto x = a.allocate(4 * mib, &s1);
   a.release(x.token);
@@ -74,7 +81,7 @@ TEST(CachingAllocator, StreamsDoNotShare) {
 
 TEST(CachingAllocator, PeakAndWhoHeldIt) {
   FakeDevice device;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   Allocator::Allocation w, x;
   {
     CategoryScope scope(MemoryCategory::parameter);
@@ -96,7 +103,7 @@ TEST(CachingAllocator, PeakAndWhoHeldIt) {
 TEST(CachingAllocator, OutOfMemoryNamesTheHolders) {
   FakeDevice device;
   device.limit = 64 * mib;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   Allocator::Allocation w;
   {
     CategoryScope scope(MemoryCategory::gradient);
@@ -111,7 +118,7 @@ TEST(CachingAllocator, OutOfMemoryNamesTheHolders) {
 TEST(CachingAllocator, GivesCachedSegmentsBackBeforeItFails) {
   FakeDevice device;
   device.limit = 64 * mib;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   auto x = a.allocate(40 * mib, nullptr);
   a.release(x.token);
   auto y = a.allocate(50 * mib, nullptr);
@@ -126,7 +133,7 @@ TEST(CachingAllocator, GivesCachedSegmentsBackBeforeItFails) {
 TEST(CachingAllocator, TakesTheExactSizeWhenASegmentDoesNotFit) {
   FakeDevice device;
   device.limit = 8 * mib;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   auto x = a.allocate(5 * mib, nullptr);  // a 20 MiB segment would be the rule
   EXPECT_NE(x.data, nullptr);
   a.release(x.token);
@@ -134,7 +141,7 @@ TEST(CachingAllocator, TakesTheExactSizeWhenASegmentDoesNotFit) {
 
 TEST(CachingAllocator, EventsTellWhatHappenedWhere) {
   FakeDevice device;
-  CachingAllocator a("fake", device.source());
+  CachingAllocator& a = device.allocator;
   a.record_events(true);
   {
     Range outer("forward"), inner("layers.3");
@@ -161,7 +168,7 @@ TEST(CachingAllocator, RandomRequestsKeepItsPromises) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     FakeDevice device;
     device.limit = int64_t(1) << 36;
-    CachingAllocator a("fake", device.source());
+    CachingAllocator& a = device.allocator;
     Rng rng(seed);
     int streams[2];
     struct Held {

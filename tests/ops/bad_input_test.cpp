@@ -112,7 +112,7 @@ TEST(BadInputs, BackwardOpsCheckTheirShapesToo) {
   refuses(ops::linear_weight_grad, Attrs::of(MatmulAttrs{true, false, true, true}), t({2, 3}), t({4, 5}));
 }
 
-TEST(BadInputs, CudaWithoutAGpuSaysWhatToDo) {
+TEST(BadInputs, CudaWithNoDeviceSaysWhatToDo) {
   if (cuda_backend()) GTEST_SKIP() << "there is a GPU";
   EXPECT_TRUE(
       mentions(error_of(ErrorKind::usage, [] { zeros({2}, DType::f32, DeviceType::cuda); }), {"cuda", "--device cpu"}));

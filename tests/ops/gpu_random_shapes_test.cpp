@@ -55,13 +55,16 @@ TEST_P(RandomShapesGpu, Rows) {
   int64_t rows = size(9000), d = std::min<int64_t>(size(9000), 4000000 / rows);
   Pair x = make({rows, d}), w = make({d}), b = make({d});
   expect("rms_norm", rms_norm(x.gpu, w.gpu), rms_norm(wide(x.cpu), wide(w.cpu)));
-  expect("layer_norm", layer_norm(x.gpu, w.gpu, b.gpu), layer_norm(wide(x.cpu), wide(w.cpu), wide(b.cpu)));
+  if (d >= 8)  // fewer may lie so close together that their variance is all rounding
+    expect("layer_norm", layer_norm(x.gpu, w.gpu, b.gpu), layer_norm(wide(x.cpu), wide(w.cpu), wide(b.cpu)));
   expect("softmax", softmax(x.gpu, {0.7, false, 0}), softmax(wide(x.cpu), {0.7, false, 0}));
   int64_t offset = integer(rng, -3, 4);
   expect("causal softmax", softmax(x.gpu, {0.7, true, offset}), softmax(wide(x.cpu), {0.7, true, offset}));
   Tensor targets = empty({rows}, DType::i64, DeviceType::cpu);
   fill_integers(targets, 1, 1, 0, d);
-  expect("cross_entropy", cross_entropy(x.gpu, to(targets, cuda)), cross_entropy(wide(x.cpu), targets));
+  // One is added: a loss near zero is a difference of logits, and its error is measured against theirs.
+  expect("cross_entropy", affine(cross_entropy(x.gpu, to(targets, cuda)), 1, 1),
+         affine(cross_entropy(wide(x.cpu), targets), 1, 1));
   Pair g = make({rows, 2 * std::max<int64_t>(1, d / 2)});
   expect("swiglu", swiglu(g.gpu), swiglu(wide(g.cpu)));
 }
@@ -72,7 +75,14 @@ TEST_P(RandomShapesGpu, Reductions) {
   std::vector<int> over;
   for (int d = 0; d < 4; ++d)
     if (integer(rng, 0, 2)) over.push_back(d);
-  expect("sum", sum(x.gpu, over), sum(wide(x.cpu), over));
+  Tensor actual = sum(x.gpu, over), exact = sum(wide(x.cpu), over);
+  // Terms cancel: the error is measured against the size of a random sum, not against what is left of it.
+  double terms = std::sqrt(double(x.cpu.numel()) / double(exact.numel()));
+  Values a = to_vector(actual), e = to_vector(exact);
+  ASSERT_EQ(actual.dims(), exact.dims());
+  for (size_t i = 0; i < a.size(); ++i)
+    ASSERT_NEAR(a[i], e[i], 1.01 * roundoff(type) * std::fabs(e[i]) + 5e-6 * terms)
+        << dims.str() << " " << name_of(type);
 }
 
 TEST_P(RandomShapesGpu, PermutedCopiesAndBroadcasts) {

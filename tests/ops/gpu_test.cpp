@@ -69,11 +69,11 @@ TEST_P(OpGpu, AddsToADestination) {
         SCOPED_TRACE(std::string(name_of(type)) + " into " + name_of(t) + ", output " + std::to_string(j));
         Rng rng(5);
         Tensor start = random_tensor(rng, plain[j].dims(), t), to_add = to(start, cuda);
+        Values expected = to_vector(c.op == &ops::cast ? as_f64(inputs)[0] : exact[j]), before = to_vector(start);
         Destination d;
         d.out[size_t(j)] = &to_add;
         d.accumulate = 1u << j;
         call(c, on_gpu, &d);
-        Values expected = to_vector(c.op == &ops::cast ? as_f64(inputs)[0] : exact[j]), before = to_vector(start);
         for (size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
         double rounding = 1.01 * roundoff(t);
         EXPECT_TRUE(near(to_vector(to_add), expected, rounding, inside + (is_16bit(t) ? 2 * rounding : 0)));

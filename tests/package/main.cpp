@@ -1,7 +1,6 @@
 // Links the installed library, both backends included, and asks each what it is.
-#include <sinter/sinter.hpp>
-
 #include <cstdio>
+#include <sinter/sinter.hpp>
 
 #include "backend/device.h"
 

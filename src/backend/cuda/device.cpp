@@ -134,8 +134,7 @@ Search find_gpu() {
   int count = 0;
   cudaError_t e = cudaGetDeviceCount(&count);
   cudaGetLastError();
-  if (v.driver == 0)
-    return {nullptr, "no NVIDIA driver was found: install one (nvidia-smi must work), or run with --device cpu"};
+  if (v.driver == 0) return {nullptr, "no NVIDIA driver was found: install one (nvidia-smi must work)"};
   if (e == cudaErrorInsufficientDriver)
     return {nullptr, "the NVIDIA driver supports CUDA " + version(v.driver) + " but sinter was built with CUDA " +
                          version(v.runtime) + ": update the driver, or build sinter with CUDA " + version(v.driver) +

@@ -8,7 +8,7 @@ namespace {
 struct EmbeddingArgs {
   const void *table, *ids;
   void* y;
-  int64_t tokens;
+  int64_t tokens, vocabulary;
   int d;
   DType table_type, id_type, y_type;
 };
@@ -19,6 +19,10 @@ __global__ void __launch_bounds__(512) embedding_forward(const __grid_constant__
   int64_t token = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (token >= a.tokens) return;
   int64_t id = load<int64_t>(a.ids, a.id_type, token);
+  if (id < 0 || id >= a.vocabulary) {  // a fault that shows, instead of someone else's memory
+    for (int j = threadIdx.x; j < a.d; j += blockDim.x) store_float(a.y, a.y_type, token * a.d + j, nanf(""));
+    return;
+  }
   if constexpr (Vectors) {
     int64_t groups = a.d / 4;
     for (int g = threadIdx.x; g < groups; g += blockDim.x) {
@@ -44,7 +48,7 @@ constexpr int rows_in_flight = 8;
 struct ScatterArgs {
   const void *ids, *dy;
   float* dtable;
-  int64_t tokens;
+  int64_t tokens, vocabulary;
   int d;
   DType id_type, dy_type;
   bool accumulate;
@@ -79,6 +83,7 @@ __global__ void __launch_bounds__(threads) embedding_gradient(const __grid_const
   __shared__ int total;
 
   int64_t token = blockIdx.x, id = id_at(a, token);
+  if (id < 0 || id >= a.vocabulary) return;  // the forward pass gave NaN for it
   for (int64_t first = 0; first < token; first += scan_width)
     if (__syncthreads_or(matches(a, first, token, id) != 0)) return;
 
@@ -167,7 +172,8 @@ void embedding(const KernelCall& call) {
   const TensorRef &table = call.in[0], &ids = call.in[1], &y = call.out[0];
   need_floats("embedding", {&table, &y});
   need_ids("embedding", ids);
-  EmbeddingArgs a{table.data, ids.data, y.data, numel_of(ids), int(table.dims[1]), table.dtype, ids.dtype, y.dtype};
+  EmbeddingArgs a{table.data,         ids.data,    y.data,    numel_of(ids), table.dims[0],
+                  int(table.dims[1]), table.dtype, ids.dtype, y.dtype};
   if (a.tokens == 0 || a.d == 0) return;
   bool vectors = rows_of(table).vectors_of(4) && rows_of(y).vectors_of(4);
   RowGrid g = row_grid("embedding", a.tokens, vectors ? a.d / 4 : a.d);
@@ -180,7 +186,7 @@ void embedding_backward(const KernelCall& call) {
   need_floats("embedding_backward", {&dy});
   need_f32("embedding_backward", {&dtable});
   need_ids("embedding_backward", ids);
-  ScatterArgs a{ids.data,  dy.data,  dtable.as<float>(), numel_of(ids), int(dtable.dims[1]),
+  ScatterArgs a{ids.data,  dy.data,  dtable.as<float>(), numel_of(ids), dtable.dims[0], int(dtable.dims[1]),
                 ids.dtype, dy.dtype, call.accumulates(0)};
   if (numel_of(dtable) == 0) return;
   if (!a.accumulate)

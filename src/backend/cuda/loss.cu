@@ -77,7 +77,9 @@ __global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_co
   if (threadIdx.x == 0) {
     float lse = (m + log2f(sum)) * ln_2;
     a.lse[row] = lse;
-    a.row_loss[row] = double(lse) - double(to_float(x[load<int64_t>(a.targets, a.target_type, row)]));
+    int64_t target = load<int64_t>(a.targets, a.target_type, row);
+    bool valid = target >= 0 && target < a.vocabulary;  // NaN otherwise: a fault that shows
+    a.row_loss[row] = double(lse) - (valid ? double(to_float(x[target])) : nan(""));
   }
 }
 

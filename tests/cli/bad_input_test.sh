@@ -1,0 +1,76 @@
+#!/bin/sh
+# Bad input is refused before any work: the right exit code, one line on stderr that names the cause and the remedy, no
+# C++ names, and nothing on stdout.
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# refused CODE 'words the message must have, | between them' arguments…
+refused() {
+  code=$1 words=$2
+  shift 2
+  "$SINTER" "$@" > "$work/out" 2> "$work/err"
+  got=$?
+  problem=
+  [ "$got" -eq "$code" ] || problem="exit code $got, not $code"
+  [ "$(wc -l < "$work/err")" -eq 1 ] || problem="$problem; stderr is not one line"
+  [ ! -s "$work/out" ] || problem="$problem; stdout is not empty"
+  grep -qE 'std::|terminate|what\(\)|sinter::' "$work/err" && problem="$problem; C++ names"
+  old_ifs=$IFS
+  IFS='|'
+  for word in $words; do
+    grep -qF -- "$word" "$work/err" || problem="$problem; no '$word'"
+  done
+  IFS=$old_ifs
+  if [ -n "$problem" ]; then
+    echo "FAILED: sinter $*: $problem"
+    sed 's/^/    /' "$work/err"
+    failures=$((failures + 1))
+  fi
+}
+
+cpu="bench model --device cpu"
+refused 2 'huge|tiny, mini, small' $cpu --size huge
+refused 2 'heads 7|256' $cpu --size tiny --heads 7
+refused 2 'odd|heads' $cpu --d-model 36 --d-ff 64 --layers 1 --heads 4
+refused 2 'ctx' $cpu --size tiny --ctx 0
+refused 2 'batch' $cpu --size tiny --batch 0
+refused 2 'vocab' $cpu --size tiny --vocab 0
+refused 2 'layers' $cpu --size tiny --layers -1
+refused 2 'dtype|fp8|bf16' $cpu --size tiny --dtype fp8
+refused 2 'tf32|fp32' $cpu --size tiny --dtype tf32
+refused 2 'pass|sideways' $cpu --size tiny --pass sideways
+refused 2 'device|tpu' bench model --device tpu
+refused 2 'steps' $cpu --size tiny --steps 0
+refused 2 'warmup' $cpu --size tiny --warmup -1
+refused 2 'threads' $cpu --size tiny --threads 0
+refused 2 'peer|flax' $cpu --size tiny --peer flax
+refused 2 'json|missing' $cpu --size tiny --json "$work/missing/dir/record.json"
+refused 2 'table|.md' $cpu --size tiny --table "$work/table.docx"
+refused 2 'plot|.svg' $cpu --size tiny --plot "$work/plot.bmp"
+refused 2 'no-such-flag' $cpu --no-such-flag
+refused 2 'none.json' $cpu --config "$work/none.json"
+refused 2 'none.json' show "$work/none.json"
+
+echo '{"hidden_size": 64, "intermediate' > "$work/broken.json"
+refused 2 'broken.json' $cpu --config "$work/broken.json"
+refused 2 'broken.json' show "$work/broken.json"
+llama='"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256'
+echo "{$llama,\"num_key_value_heads\":2}" > "$work/gqa.json"
+refused 2 'num_key_value_heads|2' $cpu --config "$work/gqa.json"
+echo "{$llama,\"tie_word_embeddings\":true}" > "$work/tied.json"
+refused 2 'tie_word_embeddings' $cpu --config "$work/tied.json"
+echo "{$llama,\"attention_bias\":true}" > "$work/bias.json"
+refused 2 'attention_bias' $cpu --config "$work/bias.json"
+echo "{$llama,\"hidden_act\":\"gelu\"}" > "$work/gelu.json"
+refused 2 'hidden_act|gelu' $cpu --config "$work/gelu.json"
+
+[ -x "$(command -v nvidia-smi)" ] || refused 2 'cuda|--device cpu' bench model --device cuda
+refused 2 'subcommand|--help' bench
+
+if [ "$failures" -gt 0 ]; then
+  echo "$failures refusals are not as they should be"
+  exit 1
+fi
+echo "every refusal is as it should be"

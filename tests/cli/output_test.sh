@@ -1,0 +1,63 @@
+#!/bin/sh
+# The one output rule: record, tables, plots and `show` agree; a sweep survives what does not fit; a record reproduces.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export SINTER_CACHE_DIR="$work/cache"
+shape="--device cpu --d-model 32 --d-ff 64 --layers 2 --heads 4 --vocab 97 --ctx 16 --batch 2 --warmup 1 --steps 3"
+fail() { echo "FAILED: $*"; exit 1; }
+has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2"; }
+
+"$SINTER" bench model $shape --dtype fp32,bf16 --pass forward,step --json "$work/r.json" --table "$work/t.md" \
+  --plot "$work/p.svg" > "$work/out.txt" 2> "$work/progress.txt"
+for field in '"schema": "sinter.record.v1"' '"command"' '"machine"' '"config"' '"results"' '"samples_ms"' '"trajectory_ms"' \
+             '"phases"' '"forward"' '"optimizer"' '"parameters"' '"flops"' '"flops_executed"' '"mfu"' '"tokens_per_s"' '"peak_bytes"'; do
+  has "$work/r.json" "$field"
+done
+has "$work/out.txt" bf16
+grep -q '^<svg' "$work/p.svg" || grep -q '<svg' "$work/p.svg" || fail "the plot is no SVG"
+grep -q "$(printf '\033')" "$work/out.txt" "$work/progress.txt" && fail "colour where there is no terminal"
+
+# The same tables again, from the record alone.
+"$SINTER" show "$work/r.json" --table "$work/again.md" > "$work/again.txt"
+cmp "$work/out.txt" "$work/again.txt" || fail "show prints another table"
+cmp "$work/t.md" "$work/again.md" || fail "show writes another table"
+"$SINTER" show "$work/r.json" --table "$work/t.csv" --plot "$work/p.html" > /dev/null
+"$SINTER" show "$work/r.json" --table "$work/t.tex" > /dev/null
+has "$work/t.csv" bf16
+has "$work/t.tex" tabular
+grep -qE 'https?://[^w]' "$work/p.html" && fail "the page asks the network"
+
+# --json - leaves stdout to the record.
+"$SINTER" bench model $shape --json - 2> /dev/null > "$work/pure.json"
+[ "$(head -c 1 "$work/pure.json")" = "{" ] || fail "--json - mixes text into the record"
+
+# A record is a configuration: the same shape runs again.
+"$SINTER" bench model --config "$work/pure.json" --dry-run > "$work/dry.txt" 2> /dev/null
+has "$work/dry.txt" 97
+
+# What cannot fit is a row, and the sweep goes on (its scores alone are 32 TiB).
+code=0
+"$SINTER" bench model --device cpu --size tiny --ctx 8,1048576 --batch 1 --pass forward --warmup 0 --steps 1 \
+  --json "$work/oom.json" > "$work/oom.txt" 2> /dev/null || code=$?
+[ "$code" -eq 0 ] || fail "a sweep with one row that fits ends with $code"
+has "$work/oom.txt" OOM
+has "$work/oom.json" '"status": "oom"'
+has "$work/oom.json" '"status": "ok"'
+code=0
+"$SINTER" bench model --device cpu --size tiny --ctx 1048576 --batch 1 > /dev/null 2>&1 || code=$?
+[ "$code" -eq 3 ] || fail "nothing fits, but the exit code is $code, not 3"
+
+# Ctrl-C keeps finished rows.
+code=0
+long=$(echo "$shape" | sed 's/--steps 3/--steps 20000/')
+timeout --preserve-status -s INT 3 "$SINTER" bench model $long --pass forward,step,forward-backward --json "$work/cut.json" \
+  > /dev/null 2> "$work/err.txt" || code=$?
+[ "$code" -eq 130 ] || fail "Ctrl-C ends with $code, not 130: $(cat "$work/err.txt")"
+has "$work/cut.json" '"results"'
+
+"$SINTER" precision --device cpu > "$work/precision.txt"
+for figure in 10.0001 9.9531 10.0021; do has "$work/precision.txt" "$figure"; done
+"$SINTER" > "$work/bare.txt"
+has "$work/bare.txt" 'sinter bench model'
+echo "output is as it should be"
