@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "autograd": LOW | {"ops"},
     "compile": ENGINE,
     "nn": ENGINE,
-    "optim": ENGINE,
+    "optim": ENGINE | {"nn"},  # it updates the flat parameter buffers
     "dist": ENGINE | {"compile", "nn", "optim"},
     "train": ENGINE | {"compile", "nn", "optim", "dist"},
     "plan": ENGINE | {"compile", "nn", "optim", "dist"},

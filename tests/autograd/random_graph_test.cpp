@@ -121,7 +121,7 @@ class RandomGraph : public testing::TestWithParam<int> {};
 
 TEST_P(RandomGraph, MatchesNumericDerivative) {
   for (int k = 0; k < 10; ++k) {
-    uint64_t seed = uint64_t(GetParam() * 10 + k);
+    uint64_t seed = uint64_t(GetParam()) * 10 + uint64_t(k);
     Rng rng(seed);
     Program p = random_program(rng);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(p));

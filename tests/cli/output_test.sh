@@ -51,7 +51,8 @@ code=0
 # Ctrl-C keeps finished rows.
 code=0
 long=$(echo "$shape" | sed 's/--steps 3/--steps 20000/')
-timeout --preserve-status -s INT 3 "$SINTER" bench model $long --pass forward,step,forward-backward --json "$work/cut.json" \
+# --foreground: one signal, to the program alone (a second one would end it at once).
+timeout --foreground --preserve-status -s INT 3 "$SINTER" bench model $long --pass forward,step,forward-backward --json "$work/cut.json" \
   > /dev/null 2> "$work/err.txt" || code=$?
 [ "$code" -eq 130 ] || fail "Ctrl-C ends with $code, not 130: $(cat "$work/err.txt")"
 has "$work/cut.json" '"results"'
