@@ -19,10 +19,10 @@ for step in "$@"; do
   case $step in
   ratios)
     record ratios bench model --device cuda --size small,medium,large,xl,2.7B --dtype bf16,fp32 --pass forward-backward,step \
-      --peer torch-plain --warmup 4 ;;
+      --peer torch-plain --warmup 3 ;;
   sweep)
     record sweep bench model --device cuda --size small,medium,large,xl,2.7B --ctx 128,256,512,1024 --dtype fp32,tf32,bf16 \
-      --pass forward,forward-backward,step --warmup 2 --published --plot "$out/sweep.svg" ;;
+      --pass forward,forward-backward,step --warmup 1 --steps 6 --published --plot "$out/sweep.svg" ;;
   warmup)
     record warmup bench model --device cuda --size small --dtype bf16 --warmup 0,1,2,5 --plot "$out/warmup.svg" ;;
   host)

@@ -110,7 +110,9 @@ class Experiment:
         torch.manual_seed(args.seed)
         if self.cuda:
             torch.backends.cuda.matmul.allow_tf32 = args.dtype == "tf32"
-        self.model = LanguageModel(args, best).to(args.device)
+        # Where torch can (2.0 on), parameters are made on the device: drawing billions of them on the host takes minutes.
+        with torch.device(args.device) if hasattr(torch.device, "__enter__") else contextlib.nullcontext():
+            self.model = LanguageModel(args, best).to(args.device)
         self.net = self.model
         if args.variant == "torch-compiled":
             self.net = torch.compile(self.model, mode="reduce-overhead" if self.cuda else None, dynamic=False)

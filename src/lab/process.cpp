@@ -66,6 +66,7 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   action.sa_flags = int(SA_RESETHAND);  // the second Ctrl-C has its usual meaning
   sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);  // a batch system's way to say the same
 }
 
 bool interrupted() { return interrupt_seen != 0; }
