@@ -17,8 +17,8 @@ record() { name=$1; shift; "$sinter" "$@" --json "$out/$name.json" --table "$out
 
 for step in "$@"; do
   case $step in
-  ratios)
-    record ratios bench model --device cuda --size small,medium,large,xl,2.7B --dtype bf16,fp32 --pass forward-backward,step \
+  ratios)  # SIZES and DTYPES narrow it
+    record ratios bench model --device cuda --size "${SIZES:-small,medium,large,xl,2.7B}" --dtype "${DTYPES:-bf16,fp32}" --pass forward-backward,step \
       --peer torch-plain --warmup 3 ;;
   sweep)
     record sweep bench model --device cuda --size small,medium,large,xl,2.7B --ctx 128,256,512,1024 --dtype fp32,tf32,bf16 \
