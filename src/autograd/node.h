@@ -12,6 +12,7 @@ constexpr int max_recorded_inputs = 5;
 
 class Node : public GradientTarget {
  public:
+  ~Node() override;
   bool is_leaf() const override { return false; }
 
   struct Input {

@@ -71,6 +71,21 @@ void record(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) {
 
 }  // namespace
 
+// A tape dropped without backward is a chain as long as the program: it is taken apart in a loop, not by recursion.
+Node::~Node() {
+  std::vector<Ref<GradientTarget>> dropped;
+  auto take_targets = [&dropped](Node& n) {
+    for (Input& i : n.in)
+      if (i.target && !i.target->is_leaf()) dropped.push_back(std::move(i.target));
+  };
+  take_targets(*this);
+  while (!dropped.empty()) {
+    Ref<GradientTarget> t = std::move(dropped.back());
+    dropped.pop_back();
+    if (t->use_count() == 1) take_targets(static_cast<Node&>(*t));
+  }
+}
+
 Leaf& require_grad(const Tensor& x) {
   check(is_float(x.dtype()), "only float tensors have gradients, not {}", name_of(x.dtype()));
   if (Leaf* l = leaf_of(x)) return *l;

@@ -23,7 +23,7 @@ std::string significant(double x, int digits) {
 
 std::string grouped(int64_t n) {
   std::string s = std::to_string(n);
-  for (int64_t i = int64_t(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3) s.insert(size_t(i), ",");
+  for (int64_t i = int64_t(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3) s.insert(size_t(i), 1, ',');
   return s;
 }
 
