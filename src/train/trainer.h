@@ -34,6 +34,8 @@ struct TrainerOptions {
 class Trainer {
  public:
   Trainer(const ModelConfig& config, const TrainerOptions& options, const MakeModel& make_model);
+  Trainer(const Trainer&) = delete;  // the optimizer holds on to the parameters
+  Trainer& operator=(const Trainer&) = delete;
 
   Tensor logits(const Batch& batch) const;  // without a tape
   Tensor loss(const Batch& batch) const;    // with one
