@@ -10,15 +10,26 @@ ours, theirs = {}, {}
 for path in sys.argv[1:]:
     for r in json.load(open(path))["results"]:
         key = (r["size"], r["dtype"], r["pass"])
-        side = theirs if r.get("engine", "sinter") != "sinter" else ours
-        side.setdefault(key, []).append(r)
+        engine = r.get("engine", "sinter")
+        if engine == "sinter":
+            ours.setdefault(key, []).append(r)
+        else:
+            theirs.setdefault((*key, engine), []).append(r)
 
-print("| size | dtype | pass | sinter ms | PyTorch plain eager ms | theirs ÷ ours | sinter peak GiB | PyTorch peak GiB | memory ours ÷ theirs |")
-print("|---|---|---|---|---|---|---|---|---|")
-for key, peers in theirs.items():
-    a = statistics.median(ms for r in ours[key] for ms in r["samples_ms"])
-    b = statistics.median(ms for r in peers for ms in r["samples_ms"])
-    row = [*key, "%.2f" % a, "%.1f" % b, "**%.2f**" % (b / a)]
-    m, n = max(r["peak_bytes"] for r in ours[key]), peers[0]["peak_bytes"]
-    row += ["%.2f" % (m / 2**30), "%.2f" % (n / 2**30), "%.3f" % (m / n)] if n else ["%.2f" % (m / 2**30), "–", "–"]
+
+def median(runs):
+    return statistics.median(ms for r in runs for ms in r["samples_ms"])
+
+
+def gib(size):
+    return "%.2f" % (size / 2**30) if size else "–"
+
+
+print("| size | dtype | pass | peer | sinter ms | peer ms | theirs ÷ ours | sinter peak GiB | peer peak GiB | memory ours ÷ theirs |")
+print("|---|---|---|---|---|---|---|---|---|---|")
+for (*key, engine), peers in theirs.items():
+    mine = ours[tuple(key)]
+    a, b = median(mine), median(peers)
+    m, n = max(r["peak_bytes"] for r in mine), peers[0]["peak_bytes"]
+    row = [*key, engine, "%.2f" % a, "%.1f" % b, "**%.2f**" % (b / a), gib(m), gib(n), "%.3f" % (m / n) if n else "–"]
     print("| " + " | ".join(row) + " |")

@@ -152,8 +152,6 @@ int64_t Parameters::count() const {
   return n;
 }
 
-Tensor Parameters::trainable_master() const { return flat_view(master_, {trainable_size_}, 0); }
-
 Tensor Parameters::new_role(DType dtype, MemoryCategory category) const {
   return zeroed(trainable_size_, dtype, options_.device, category);
 }

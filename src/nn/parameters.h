@@ -66,7 +66,6 @@ class Parameters {
   const Tensor& master() const { return master_; }      // all of it
   const Tensor& grad() const { return grad_; }          // of the trainable part
   const Tensor& low_copy() const { return low_copy_; }  // undefined without mixed precision
-  Tensor trainable_master() const;
   int64_t trainable_size() const { return trainable_size_; }
   Tensor new_role(DType dtype, MemoryCategory category) const;  // a zeroed buffer over the trainable part
 

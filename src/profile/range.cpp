@@ -1,5 +1,6 @@
 #include "profile/range.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_set>
 
@@ -30,16 +31,9 @@ Range::Range(const char* name) { enter(name); }
 Range::Range(const std::string& name) { enter(intern(name)); }
 Range::~Range() { --depth; }
 
-const char* const* Range::stack(int& d) {
-  d = depth < max_depth ? depth : max_depth;
-  return names;
-}
-
 std::string Range::path() {
-  int n;
-  auto s = stack(n);
   std::string p;
-  for (int i = 0; i < n; ++i) p += (i ? "/" : "") + std::string(s[i]);
+  for (int i = 0; i < std::min(depth, max_depth); ++i) p += (i ? "/" : "") + std::string(names[i]);
   return p;
 }
 

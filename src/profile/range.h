@@ -14,7 +14,6 @@ class Range {
   Range& operator=(const Range&) = delete;
 
   static std::string path();  // "step/forward/layers.3/attn", or empty
-  static const char* const* stack(int& depth);
 };
 
 }  // namespace sinter

@@ -58,7 +58,7 @@ timeout --foreground --preserve-status -s INT 3 "$SINTER" bench model $long --pa
 has "$work/cut.json" '"results"'
 
 "$SINTER" precision --device cpu > "$work/precision.txt"
-for figure in 10.0001 9.9531 10.0021; do has "$work/precision.txt" "$figure"; done
+for figure in 10.0001 9.9531 10.0021 overflow underflow "With fp32 statistics none fail"; do has "$work/precision.txt" "$figure"; done
 "$SINTER" > "$work/bare.txt"
 has "$work/bare.txt" 'sinter bench model'
 echo "output is as it should be"
