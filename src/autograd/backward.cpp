@@ -18,7 +18,11 @@ class Backward : public GradCall {
     auto* root = static_cast<Node*>(loss.impl().target.get());
     collect(root);
     root->out[loss.impl().output_index].grad = seed;
-    for (Node* n : nodes_) run_node(*n);
+    RangeFollower place;
+    for (Node* n : nodes_) {
+      place.follow(*n->range);
+      run_node(*n);
+    }
   }
 
  private:
@@ -51,6 +55,7 @@ class Backward : public GradCall {
 
   // A pass that was refused half-way may have left a count behind; a new pass starts from 0.
   static void expect_contribution(Leaf& leaf, int64_t pass) {
+    if (!leaf.grad.defined() && leaf.make_grad) leaf.make_grad();
     if (leaf.pass != pass) leaf.pending = 0;
     leaf.pass = pass;
     ++leaf.pending;

@@ -5,6 +5,7 @@
 // needs it. The producer runs its own gradient later than any consumer, so its inputs are still there.
 #pragma once
 #include "autograd/tape.h"
+#include "profile/range.h"
 
 namespace sinter {
 
@@ -37,6 +38,7 @@ class Node : public GradientTarget {
   int64_t sequence = 0;  // calls are numbered: a consumer is always newer than what it consumes
   int64_t visited = 0;   // the backward pass that last reached this node
   DeviceType device = DeviceType::cpu;
+  const RangeNode* range = nullptr;  // where the call was made
   std::optional<DType> autocast;  // in force when the call was made
   int n_in = 0, n_out = 0;
   bool done = false;  // its saved tensors are gone

@@ -31,6 +31,7 @@ void record(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) {
   node->attrs = used.attrs;
   node->sequence = ++next_sequence;
   node->device = outputs[0].device();
+  node->range = &Range::current();
   node->autocast = used.autocast;
   node->n_in = int(inputs.size());
   node->n_out = outputs.n;

@@ -12,7 +12,8 @@ class Leaf : public GradientTarget {
  public:
   bool is_leaf() const override { return true; }
 
-  Tensor grad;                                    // given beforehand, or made by the first backward pass
+  Tensor grad;                                    // given beforehand, or made by the first backward pass …
+  std::function<void()> make_grad;                // … in this way, if it is set
   bool has_grad = false;                          // `grad` holds something from this accumulation window
   std::vector<std::function<void(Leaf&)>> hooks;  // called in each backward pass when the gradient is complete
   std::string name;

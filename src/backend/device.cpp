@@ -31,6 +31,7 @@ class MetaBackend : public DeviceBackend {
     fail(ErrorKind::usage, "a value is needed on the host, but the meta device computes none");
   }
   void copy(void*, const void*, size_t, void*) override {}
+  void fill(void*, unsigned char, size_t, void*) override {}
 
  private:
   KernelTable table_;

@@ -42,6 +42,7 @@ class DeviceBackend {
   virtual void copy_from_host(void* dst, const void* src, size_t bytes, void* stream) = 0;  // src reusable on return
   virtual void copy_to_host(void* dst, const void* src, size_t bytes, void* stream) = 0;    // complete on return
   virtual void copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
+  virtual void fill(void* dst, unsigned char byte, size_t bytes, void* stream) = 0;
 };
 
 DeviceBackend& cpu_backend();

@@ -1,6 +1,8 @@
 #include "memory/caching_allocator.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 #include "profile/range.h"
 
@@ -14,7 +16,24 @@ constexpr int64_t medium_limit = 10 << 20, medium_segment = 20 << 20, large_gran
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+constexpr size_t spare_limit = 4096;  // blocks out of use that are remembered
+
 thread_local MemoryCategory category = MemoryCategory::activation;
+thread_local const TensorRef* described = nullptr;
+
+std::string mib(int64_t bytes) { return fmt::format("{:.4g} MiB", double(bytes) / (1 << 20)); }
+
+// The place without its op: allocations of one module are told together.
+std::string module_of(uint32_t range) {
+  const RangeNode* n = &range_of(range);
+  while (n->kind == RangeKind::op) n = n->parent;
+  std::string path = n->path();
+  return path.empty() ? "outside any range" : path;
+}
+std::string place(uint32_t range) {
+  std::string path = range_of(range).path();
+  return path.empty() ? "outside any range" : path;
+}
 
 }  // namespace
 
@@ -27,6 +46,8 @@ const char* name_of(MemoryCategory c) {
 CategoryScope::CategoryScope(MemoryCategory c) : previous_(std::exchange(category, c)) {}
 CategoryScope::~CategoryScope() { category = previous_; }
 MemoryCategory CategoryScope::current() { return category; }
+
+void describe_next_allocation(const TensorRef* tensor) { described = tensor; }
 
 CachingAllocator::CachingAllocator(std::string device_name, Source source)
     : device_name_(std::move(device_name)), source_(std::move(source)) {}
@@ -52,6 +73,12 @@ Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream) {
   if (small ? rest >= granule : rest > small_limit) split(block, size);
   block->used = true;
   block->category = CategoryScope::current();
+  block->requested = bytes;
+  block->allocation = allocations_++;
+  block->allocated_in = Range::current().id;
+  block->tensor.rank = -1;
+  if (described) block->tensor = *std::exchange(described, nullptr);
+  block->tensor.data = nullptr;
   stats_.allocated += block->bytes;
   stats_.allocated_by[int(block->category)] += block->bytes;
   if (stats_.allocated > stats_.peak_allocated) {
@@ -59,13 +86,16 @@ Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream) {
     std::copy_n(stats_.allocated_by, memory_category_count, stats_.at_peak_by);
   }
   log(MemoryEvent::alloc, *block);
+  if (poison_) source_.fill_with_nan(block->address, size_t(block->bytes), stream);
   return {block->address, block};
 }
 
 void CachingAllocator::release(void* token) noexcept {
   std::lock_guard lock(mutex_);
   auto* block = static_cast<Block*>(token);
+  if (!block->used) return report_double_free(*block);
   block->used = false;
+  block->freed_in = Range::current().id;
   stats_.allocated -= block->bytes;
   stats_.allocated_by[int(block->category)] -= block->bytes;
   log(MemoryEvent::free, *block);
@@ -89,7 +119,8 @@ CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, boo
   void* p = source_.allocate(size_t(segment));
   if (!p && segment > bytes) p = source_.allocate(size_t(segment = bytes));
   if (!p) return nullptr;
-  auto* block = new Block{static_cast<char*>(p), segment, nullptr, nullptr, stream, false, small};
+  Block* block = new_block({static_cast<char*>(p), segment, nullptr, nullptr, stream, false, small});
+  segments_[block->address] = block;
   stats_.reserved += segment;
   stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
   log(MemoryEvent::segment_alloc, *block);
@@ -97,8 +128,8 @@ CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, boo
 }
 
 void CachingAllocator::split(Block* block, int64_t bytes) {
-  auto* rest =
-      new Block{block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small};
+  Block* rest = new_block(
+      {block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small});
   if (rest->next) rest->next->previous = rest;
   block->next = rest;
   block->bytes = bytes;
@@ -111,14 +142,14 @@ CachingAllocator::Block* CachingAllocator::merge(Block* block) {
     block->bytes += next->bytes;
     block->next = next->next;
     if (block->next) block->next->previous = block;
-    delete next;
+    discard(next);
   }
   if (Block* before = block->previous; before && !before->used) {
     pool_of(*before).erase(before);
     before->bytes += block->bytes;
     before->next = block->next;
     if (before->next) before->next->previous = before;
-    delete block;
+    discard(block);
     block = before;
   }
   return block;
@@ -143,9 +174,20 @@ void CachingAllocator::release_cached_locked() {
         stats_.reserved -= block->bytes;
         source_.free(block->address);
         it = pool->erase(it);
-        delete block;
+        segments_.erase(block->address);
+        discard(block);
       }
 }
+
+CachingAllocator::Block* CachingAllocator::new_block(const Block& b) {
+  if (spare_.size() < spare_limit) return new Block(b);
+  Block* block = spare_.front();
+  spare_.pop_front();
+  *block = b;
+  return block;
+}
+
+void CachingAllocator::discard(Block* block) { spare_.push_back(block); }
 
 MemoryStats CachingAllocator::stats() const {
   std::lock_guard lock(mutex_);
@@ -169,26 +211,92 @@ std::vector<MemoryEvent> CachingAllocator::take_events() {
   return std::exchange(events_, {});
 }
 
+std::vector<SegmentState> CachingAllocator::segments() const {
+  std::lock_guard lock(mutex_);
+  std::vector<SegmentState> all;
+  for (const auto& [address, first] : segments_) {
+    SegmentState s{reinterpret_cast<uint64_t>(address), 0, first->stream, first->small, {}};
+    for (const Block* b = first; b; b = b->next) {
+      s.bytes += b->bytes;
+      s.blocks.push_back({reinterpret_cast<uint64_t>(b->address), b->bytes, b->requested, b->used, b->category,
+                          b->allocated_in, b->allocation, b->tensor});
+    }
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+int64_t CachingAllocator::allocation_count() const {
+  std::lock_guard lock(mutex_);
+  return allocations_;
+}
+
+std::vector<std::string> CachingAllocator::faults() const {
+  std::lock_guard lock(mutex_);
+  return faults_;
+}
+
+int64_t CachingAllocator::free_on_device() const { return source_.free_bytes(); }
+
+void CachingAllocator::poison(bool on) {
+  std::lock_guard lock(mutex_);
+  poison_ = on;
+}
+
 void CachingAllocator::log(MemoryEvent::Action action, const Block& block) {
   if (!recording_) return;
   auto now = std::chrono::steady_clock::now().time_since_epoch();
   events_.push_back({std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), action, block.category,
-                     reinterpret_cast<uint64_t>(block.address), block.bytes, block.stream, Range::path()});
+                     reinterpret_cast<uint64_t>(block.address), block.bytes, block.requested, block.stream,
+                     Range::current().id, block.tensor});
 }
 
-void CachingAllocator::out_of_memory(int64_t bytes) {
-  constexpr double mib = 1 << 20;
+// Giving back happens in destructors, so this cannot throw; the block, which others may hold by now, is left alone.
+void CachingAllocator::report_double_free(const Block& block) noexcept {
+  std::string fault = fmt::format("double free on {}: {} allocated in {} were freed in {}, and again in {}",
+                                  device_name_, mib(block.requested), place(block.allocated_in), place(block.freed_in),
+                                  place(Range::current().id));
+  fmt::print(stderr, "sinter: {}\n", fault);
+  faults_.push_back(std::move(fault));
+}
+
+std::string CachingAllocator::holders_by_category() const {
   std::string holders;
   for (int c = 0; c < memory_category_count; ++c)
     if (stats_.allocated_by[c] > 0)
-      holders += fmt::format("{}{} {:.0f} MiB", holders.empty() ? "" : ", ", name_of(MemoryCategory(c)),
-                             double(stats_.allocated_by[c]) / mib);
+      holders += fmt::format("{}{} {}", holders.empty() ? "" : ", ", name_of(MemoryCategory(c)),
+                             mib(stats_.allocated_by[c]));
+  return holders.empty() ? "nothing" : holders;
+}
+
+std::string CachingAllocator::largest_holders() const {
+  std::map<std::string, int64_t> by_module;
+  for (const auto& [address, first] : segments_)
+    for (const Block* b = first; b; b = b->next)
+      if (b->used) by_module[module_of(b->allocated_in)] += b->bytes;
+  std::vector<std::pair<int64_t, std::string>> order;
+  for (const auto& [module, bytes] : by_module) order.emplace_back(bytes, module);
+  std::sort(order.rbegin(), order.rend());
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(order.size(), 3); ++i)
+    text += fmt::format("{}{} {}", i ? ", " : "", order[i].second, mib(order[i].first));
+  return text;
+}
+
+void CachingAllocator::out_of_memory(int64_t bytes) {
+  int64_t free = source_.free_bytes();
+  Block what{};
+  what.address = reinterpret_cast<char*>(free);
+  what.bytes = what.requested = bytes;
+  what.category = CategoryScope::current();
+  what.tensor.rank = -1;
+  log(MemoryEvent::out_of_memory, what);
+  std::string largest = largest_holders();
   fail_with(ErrorKind::memory,
-            "out of memory on {}: {:.0f} MiB more are needed, {:.0f} MiB are free; sinter holds {:.0f} MiB ({}). Use a "
-            "smaller "
-            "--batch, --ctx or --size, or --dtype bf16",
-            device_name_, double(bytes) / mib, double(source_.free_bytes()) / mib, double(stats_.allocated) / mib,
-            holders.empty() ? "nothing" : holders);
+            "out of memory on {}: {} more are needed ({}), {} are free; sinter holds {} ({}){}. Use a smaller --batch, "
+            "--ctx or --size, or --dtype bf16; `sinter memory model --predict` shows what would fit",
+            device_name_, mib(bytes), name_of(CategoryScope::current()), mib(free), mib(stats_.allocated),
+            holders_by_category(), largest.empty() ? "" : "; most of it was allocated in " + largest);
 }
 
 }  // namespace sinter

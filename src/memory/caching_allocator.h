@@ -6,6 +6,7 @@
 // already queued on its stream; whoever gets it next queues behind them on the same stream, so no event is needed.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,15 +46,38 @@ class CategoryScope {
   MemoryCategory previous_;
 };
 
+// What the next allocation of this thread will hold, for people who look at the event log; null: no tensor.
+void describe_next_allocation(const TensorRef* tensor);
+
 struct MemoryEvent {
-  enum Action : uint8_t { segment_alloc, segment_free, alloc, free };
-  int64_t time_ns;
+  enum Action : uint8_t { segment_alloc, segment_free, alloc, free, out_of_memory };
+  int64_t time_ns;  // steady clock of the host
   Action action;
   MemoryCategory category;
+  uint64_t address;   // out_of_memory: what the device has free
+  int64_t bytes;      // of the block; out_of_memory: what was asked for
+  int64_t requested;  // by the caller, before rounding
+  void* stream;
+  uint32_t range;    // where it happened
+  TensorRef tensor;  // what it holds (data is null); rank -1: not a tensor
+};
+
+// A block as it is now; segments and blocks by address.
+struct BlockState {
+  uint64_t address;
+  int64_t bytes, requested;
+  bool used;
+  MemoryCategory category;
+  uint32_t range;      // where it was allocated
+  int64_t allocation;  // how many came before it
+  TensorRef tensor;
+};
+struct SegmentState {
   uint64_t address;
   int64_t bytes;
   void* stream;
-  std::string range;
+  bool small;
+  std::vector<BlockState> blocks;  // tile it exactly
 };
 
 struct MemoryStats {
@@ -70,6 +94,7 @@ class CachingAllocator : public Allocator {
     std::function<void(void*)> free;
     std::function<int64_t()> free_bytes;
     std::function<void()> synchronize;  // before memory goes back to the device
+    std::function<void(void*, size_t, void* stream)> fill_with_nan;
   };
   CachingAllocator(std::string device_name, Source source);
   ~CachingAllocator() override;
@@ -83,6 +108,13 @@ class CachingAllocator : public Allocator {
   void record_events(bool on);
   std::vector<MemoryEvent> take_events();
 
+  std::vector<SegmentState> segments() const;
+  int64_t allocation_count() const;              // so far
+  std::vector<std::string> faults() const;       // double frees so far: who allocated, who freed
+  int64_t free_on_device() const;                // what the device could still give
+  // Every block is handed out full of NaNs, so that a kernel that reads what nobody wrote is found out.
+  void poison(bool on);
+
   static int64_t rounded(int64_t bytes);  // the size of the block that serves a request
 
  private:
@@ -93,6 +125,9 @@ class CachingAllocator : public Allocator {
     void* stream;
     bool used = false, small;
     MemoryCategory category = MemoryCategory::activation;
+    uint32_t allocated_in = 0, freed_in = 0;
+    int64_t requested = 0, allocation = 0;
+    TensorRef tensor;
   };
   struct BySize {
     bool operator()(const Block* a, const Block* b) const {
@@ -109,7 +144,12 @@ class CachingAllocator : public Allocator {
   void split(Block* block, int64_t bytes);
   Block* merge(Block* block);
   void release_cached_locked();
+  Block* new_block(const Block& b);
+  void discard(Block* block);
   void log(MemoryEvent::Action action, const Block& block);
+  void report_double_free(const Block& block) noexcept;
+  std::string holders_by_category() const;
+  std::string largest_holders() const;
   [[noreturn]] void out_of_memory(int64_t bytes);
   Pool& pool_of(const Block& b) { return b.small ? pools_[b.stream].small : pools_[b.stream].large; }
 
@@ -117,9 +157,14 @@ class CachingAllocator : public Allocator {
   Source source_;
   mutable std::mutex mutex_;
   std::unordered_map<void*, StreamPools> pools_;
+  std::map<char*, Block*> segments_;  // the first block of each
+  // Blocks are never deleted: a token given back twice must still be recognised. Those out of use wait here, oldest first.
+  std::deque<Block*> spare_;
   MemoryStats stats_;
-  bool recording_ = false;
+  bool recording_ = false, poison_ = false;
+  int64_t allocations_ = 0;
   std::vector<MemoryEvent> events_;
+  std::vector<std::string> faults_;
 };
 
 }  // namespace sinter

@@ -12,6 +12,13 @@ ParameterSpec linear_spec(const std::string& name, int64_t in, int64_t out) {
   return {name + ".weight", {out, in}, Init::linear(in, out)};
 }
 
+Tensor named_linear(const char* name, const Tensor& x, const Tensor& weight) {
+  Range range(name);
+  return linear(x, weight);
+}
+
+std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
 }  // namespace
 
 Rope::Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where) {
@@ -32,12 +39,15 @@ Rope::Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::
 }
 
 RmsNorm::RmsNorm(Parameters& p, const std::string& name, int64_t d, double eps)
-    : weight(p.add({name + ".weight", {d}, {Init::ones, 0}})), eps(eps) {}
-Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight, eps); }
+    : name(last_component(name)), weight(p.add({name + ".weight", {d}, {Init::ones, 0}})), eps(eps) {}
+Tensor RmsNorm::operator()(const Tensor& x) const {
+  Range range(name);
+  return rms_norm(x, weight, eps);
+}
 
 Linear::Linear(Parameters& p, const std::string& name, int64_t in, int64_t out)
-    : weight(p.add(linear_spec(name, in, out))) {}
-Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight); }
+    : name(last_component(name)), weight(p.add(linear_spec(name, in, out))) {}
+Tensor Linear::operator()(const Tensor& x) const { return named_linear(name.c_str(), x, weight); }
 
 Attention::Attention(Parameters& p, const std::string& prefix, int64_t d, int64_t heads, const Rope& rope)
     : heads(heads),
@@ -48,7 +58,7 @@ Attention::Attention(Parameters& p, const std::string& prefix, int64_t d, int64_
 
 Tensor Attention::operator()(const Tensor& x) const {
   Range range("attn");
-  Heads h = split_heads(linear(x, qkv), rope->cos, rope->sin, {heads, heads, true});
+  Heads h = split_heads(named_linear("qkv", x, qkv), rope->cos, rope->sin, {heads, heads, true});
   return o(join_heads(naive_attention(h.q, h.k, h.v, true)));
 }
 
@@ -74,7 +84,7 @@ FeedForward::FeedForward(Parameters& p, const std::string& prefix, int64_t d, in
 
 Tensor FeedForward::operator()(const Tensor& x) const {
   Range range("ffn");
-  return w2(swiglu(linear(x, gate_up)));
+  return w2(swiglu(named_linear("gate_up", x, gate_up)));
 }
 
 }  // namespace sinter

@@ -11,6 +11,7 @@ struct Rope {
 };
 
 struct RmsNorm {
+  std::string name;  // of its range: the last component of the parameter's
   Tensor weight;
   double eps;
   RmsNorm(Parameters& p, const std::string& name, int64_t d, double eps);
@@ -18,6 +19,7 @@ struct RmsNorm {
 };
 
 struct Linear {
+  std::string name;
   Tensor weight;  // (out, in), no bias
   Linear(Parameters& p, const std::string& name, int64_t in, int64_t out);
   Tensor operator()(const Tensor& x) const;

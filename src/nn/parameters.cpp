@@ -32,6 +32,11 @@ Tensor zeroed(int64_t n, DType dtype, DeviceType device, MemoryCategory category
 
 Init Init::linear(int64_t in, int64_t out) { return {truncated_normal, std::sqrt(2.0 / double(in + out))}; }
 
+Parameters::~Parameters() {
+  for (LeafEntry& l : leaves_)
+    if (Leaf* leaf = leaf_of(l.tensor)) leaf->make_grad = nullptr;  // the leaf may live on
+}
+
 void Parameters::begin_unit(const std::string& name) { units_.push_back({name}); }
 
 Tensor Parameters::add_group(const std::vector<ParameterSpec>& parts) {
@@ -119,25 +124,37 @@ void Parameters::allocate() {
   NoGrad off;
   DeviceType device = options_.device;
   master_ = zeroed(total_size_, options_.master, device, MemoryCategory::parameter);
-  if (trainable_size_) grad_ = zeroed(trainable_size_, options_.master, device, MemoryCategory::gradient);
   if (options_.compute) low_copy_ = zeroed(total_size_, *options_.compute, device, MemoryCategory::low_copy);
 
   for (LeafEntry& l : leaves_) {
     TensorImpl& impl = l.tensor.impl();
     impl.storage = master_.impl().storage;
     impl.ref.data = flat_view(master_, l.tensor.dims(), l.offset).data();
-    if (Leaf* leaf = leaf_of(l.tensor)) leaf->grad = flat_view(grad_, l.tensor.dims(), l.offset);
+    if (Leaf* leaf = leaf_of(l.tensor)) leaf->make_grad = [this] { allocate_grad(); };
     if (options_.compute) impl.low_copy = &flat_view(low_copy_, l.tensor.dims(), l.offset).impl();
     for (int i = l.first_entry; i < l.first_entry + l.entry_count; ++i) {
       Entry& e = entries_[size_t(i)];
       e.value = flat_view(master_, e.dims, e.offset);
-      if (!l.frozen) e.grad = flat_view(grad_, e.dims, e.offset);
       if (e.init.kind == Init::ones) fill(e.value, 1);
       else if (e.init.kind == Init::truncated_normal)
         fill_normal(e.value, options_.seed, stream_of(e.name), e.init.std, 3);
     }
   }
   refresh_low_copy();
+}
+
+void Parameters::allocate_grad() {
+  if (grad_.defined() || !trainable_size_) return;
+  NoGrad off;
+  grad_ = new_role(options_.master, MemoryCategory::gradient);
+  for (LeafEntry& l : leaves_) {
+    if (l.frozen) continue;
+    leaf_of(l.tensor)->grad = flat_view(grad_, l.tensor.dims(), l.offset);
+    for (int i = l.first_entry; i < l.first_entry + l.entry_count; ++i) {
+      Entry& e = entries_[size_t(i)];
+      e.grad = flat_view(grad_, e.dims, e.offset);
+    }
+  }
 }
 
 const Parameters::Entry& Parameters::find(const std::string& name) const {

@@ -36,6 +36,9 @@ class Parameters {
     uint64_t seed = 0;
   };
   explicit Parameters(const Options& options) : options_(options) {}
+  ~Parameters();
+  Parameters(const Parameters&) = delete;  // leaves know it
+  Parameters& operator=(const Parameters&) = delete;
   const Options& options() const { return options_; }
 
   // Declaring: the returned leaf has its shape now and its memory after allocate().
@@ -43,7 +46,8 @@ class Parameters {
   Tensor add(const ParameterSpec& spec) { return add_group({spec}); }
   Tensor add_group(const std::vector<ParameterSpec>& parts);  // joined along the first dimension
   void freeze(const std::string& name);                       // a leaf without gradient and moments
-  void allocate();                                            // makes the buffers and fills them with initial values
+  void allocate();       // makes the buffers and fills them with initial values …
+  void allocate_grad();  // … except the gradient's, which the first backward pass makes
 
   // One named parameter, as checkpoints and people see it.
   struct Entry {
@@ -51,7 +55,7 @@ class Parameters {
     Dims dims;
     Init init;
     int64_t offset = 0;  // elements, the same in every role
-    Tensor value, grad;  // views; grad undefined when frozen
+    Tensor value, grad;  // views; grad undefined when frozen, and before allocate_grad()
   };
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of declaration
   const Entry& find(const std::string& name) const;
@@ -64,7 +68,7 @@ class Parameters {
   const std::vector<Unit>& units() const { return units_; }
 
   const Tensor& master() const { return master_; }      // all of it
-  const Tensor& grad() const { return grad_; }          // of the trainable part
+  const Tensor& grad() const { return grad_; }          // of the trainable part; undefined before allocate_grad()
   const Tensor& low_copy() const { return low_copy_; }  // undefined without mixed precision
   int64_t trainable_size() const { return trainable_size_; }
   Tensor new_role(DType dtype, MemoryCategory category) const;  // a zeroed buffer over the trainable part

@@ -33,9 +33,11 @@ TransformerLM::TransformerLM(const ModelConfig& c, Parameters& p)
 }
 
 Tensor TransformerLM::logits(const Tensor& tokens) const {
-  Tensor x = embedding(embedding_, tokens);
+  Tensor x = [&] {
+    Range range("embedding");
+    return embedding(embedding_, tokens);
+  }();
   for (const Block& block : blocks_) x = block(x);
-  Range range("head");
   return (*head_)((*norm_)(x));
 }
 

@@ -1,5 +1,7 @@
 #include "ops/context.h"
 
+#include <cstdlib>
+
 namespace sinter {
 namespace {
 
@@ -8,12 +10,19 @@ DeviceType target_of_meta = DeviceType::cpu;
 CachingAllocator::Source source_of(DeviceType device) {
   DeviceBackend& b = backend_of(device);
   return {[&b](size_t n) { return b.allocate(n); }, [&b](void* p) { b.free(p); }, [&b] { return b.free_bytes(); },
-          [device] { synchronize(device); }};
+          [device] { synchronize(device); },
+          // Bytes of ones are a NaN in every float type, and no valid token id.
+          [&b](void* p, size_t n, void* stream) { b.fill(p, 0xFF, n, stream); }};
 }
 
 template <DeviceType device> CachingAllocator& the_allocator() {
   // Never destroyed: tensors with static lifetime may be released after main.
-  static auto* allocator = new CachingAllocator(name_of(device), source_of(device));
+  static auto* allocator = [] {
+    auto* a = new CachingAllocator(name_of(device), source_of(device));
+    const char* poison = std::getenv("SINTER_POISON");
+    a->poison(poison && std::string(poison) != "0");
+    return a;
+  }();
   return *allocator;
 }
 

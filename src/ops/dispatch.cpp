@@ -1,6 +1,7 @@
 #include "ops/dispatch.h"
 
 #include "ops/ops.h"
+#include "profile/range.h"
 
 namespace sinter {
 
@@ -78,12 +79,14 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
   Kernel kernel = backend_of(device).kernels().*(op.kernel);
   if (!kernel) [[unlikely]]
     no_kernel(op, device);
+  for (Interceptor* i = context().interceptor; i; i = i->next) i->launching(call);
   kernel(k);
 }
 
 }  // namespace
 
 Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, const Destination* destination) {
+  Range range(op.name, RangeKind::op, op.where);
   Context& ctx = context();
   std::array<const Tensor*, max_inputs> used{};
   std::array<Tensor, max_inputs> held;
@@ -148,13 +151,14 @@ Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceT
     if (elements == 0) break;
   }
   Ref<TensorImpl> impl = new TensorImpl;
-  impl->storage = new Storage(allocator_of(device), elements * size_of(dtype), current_stream(device));
   impl->device = device;
   impl->ref.dtype = dtype;
-  impl->ref.data = impl->storage->data;
   impl->ref.rank = dims.rank();
   std::copy(dims.begin(), dims.end(), impl->ref.dims);
   std::copy(strides.begin(), strides.end(), impl->ref.strides);
+  describe_next_allocation(&impl->ref);
+  impl->storage = new Storage(allocator_of(device), elements * size_of(dtype), current_stream(device));
+  impl->ref.data = impl->storage->data;
   return Tensor(std::move(impl));
 }
 

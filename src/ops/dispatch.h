@@ -19,9 +19,11 @@ template <class... T> Outputs dispatch(const OpDef& op, const Attrs& attrs, cons
   return dispatch_op(op, ptrs, attrs);
 }
 
-// Sees every call after it ran. The tape, the tracer and the profiler are interceptors.
+// Sees every call. The tape, the tracer and the profiler are interceptors.
 class Interceptor {
  public:
+  // Just before the kernel is called; not for views, nor on the meta device.
+  virtual void launching(const OpCall&) {}
   // `inputs` are what the caller passed (a parameter stays itself), `used` what the kernel read after the precision
   // policy (a parameter's 16-bit copy).
   virtual void called(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) = 0;

@@ -2,8 +2,6 @@
 
 namespace sinter {
 
-void check_ids(const char* op, const Tensor& ids, int64_t limit);  // loss.cpp
-
 namespace ops {
 namespace {
 
@@ -47,7 +45,7 @@ const OpDef embedding_backward{
 }  // namespace ops
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
-  check_ids("embedding", ids, table.size(0));
+  rules::check_ids("embedding", ids, table.size(0));
   return dispatch(ops::embedding, {}, table, ids)[0];
 }
 

@@ -3,8 +3,8 @@
 
 namespace sinter {
 
-// Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (train/batch.h).
-void check_ids(const char* op, const Tensor& given, int64_t limit) {
+// Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (batch_from_host).
+void rules::check_ids(const char* op, const Tensor& given, int64_t limit) {
   check(given.dtype() == DType::i64 || given.dtype() == DType::i32, "{}: token ids must be int64 or int32, not {}", op,
         name_of(given.dtype()));
   if (given.device() != DeviceType::cpu) return;
@@ -64,7 +64,7 @@ const OpDef cross_entropy_backward{.name = "cross_entropy_backward",
 }  // namespace ops
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets) {
-  check_ids("cross_entropy", targets, logits.size(-1));
+  rules::check_ids("cross_entropy", targets, logits.size(-1));
   return dispatch(ops::cross_entropy, {}, reshape(logits, {-1, logits.size(-1)}), reshape(targets, {-1}))[0];
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <vector>
 
@@ -92,7 +93,6 @@ enum class Fuse : uint8_t { pointwise, row_reduction, view, opaque };
 //   internal  taken as they are, computed in fp32; a 16-bit result where the shape rule says so (rms_norm, softmax, loss)
 //   none      taken as they are
 enum class AutocastPolicy : uint8_t { lower, fp32, promote, internal, none };
-const char* name_of(AutocastPolicy p);
 
 // A test input: one tensor per shape, and how to fill it.
 struct SampleInput {
@@ -127,9 +127,9 @@ struct OpDef {
   // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;
   std::vector<Sample> samples = {};
+  std::source_location where = std::source_location::current();  // of its definition
 };
 
 std::span<const OpDef* const> all_ops();
-const OpDef* find_op(const std::string& name);
 
 }  // namespace sinter

@@ -35,6 +35,8 @@ inline void check_float(const OpCall& c, int input) {
 // One FLOP an output element: enough to rank pointwise work, which is bound by bytes anyway.
 inline Cost per_element(const OpCall&, const Outputs& out) { return {0, double(out[0].numel())}; }
 
+void check_ids(const char* op, const Tensor& ids, int64_t limit);  // integers below the limit (loss.cpp)
+
 Dims broadcast(const char* op, const Dims& a, const Dims& b);
 // The gradient of something that was broadcast: summed back to its shape.
 Tensor sum_to(const Tensor& grad, const Dims& dims);

@@ -64,15 +64,4 @@ std::span<const OpDef* const> all_ops() {
   return all;
 }
 
-const OpDef* find_op(const std::string& name) {
-  for (const OpDef* op : all_ops())
-    if (name == op->name) return op;
-  return nullptr;
-}
-
-const char* name_of(AutocastPolicy p) {
-  static const char* const names[] = {"lower", "fp32", "promote", "internal", "none"};
-  return names[int(p)];
-}
-
 }  // namespace sinter

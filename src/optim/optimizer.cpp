@@ -11,16 +11,17 @@ namespace sinter {
 
 Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
     : parameters_(parameters), options_(options) {
-  check(parameters.grad().defined(), "the optimizer has nothing to train: every parameter is frozen");
+  check(parameters.trainable_size() > 0, "the optimizer has nothing to train: every parameter is frozen");
   CategoryScope scope(MemoryCategory::optimizer);
   state_ = zeros({step_state_size}, DType::f64, parameters.options().device);
   fill(slice(state_, 0, state_loss_scale, 1), options.loss_scaling ? options.initial_loss_scale : 1);
 }
 
 void Optimizer::step(double learning_rate) {
-  Range range("optimizer");
+  Range range("optimizer", RangeKind::phase);
   NoGrad off;
   if (learning_rate != learning_rate_) fill(slice(state_, 0, state_lr, 1), learning_rate_ = learning_rate);
+  parameters_.allocate_grad();  // a step without a backward pass finds no gradients
   auto ranges = parameters_.ranges_with_grad();
   Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
   if (options_.max_norm > 0 || options_.loss_scaling) {

@@ -2,39 +2,130 @@
 
 #include <algorithm>
 #include <mutex>
-#include <unordered_set>
 
 #include "core/error.h"
 
 namespace sinter {
+
+struct RangeTree {
+  std::mutex mutex;
+  std::vector<const RangeNode*> nodes;  // by id
+  const RangeNode* root;
+
+  RangeTree() : root(new RangeNode("", nullptr, 0, RangeKind::module, {})) { nodes.push_back(root); }
+
+  static RangeTree& instance() {
+    static auto* tree = new RangeTree;  // never destroyed: memory may be given back after main
+    return *tree;
+  }
+
+  static const RangeNode* find(const RangeNode* from, const char* name, RangeKind kind) {
+    for (; from; from = from->next_sibling)
+      if (from->kind == kind && from->name == name) return from;
+    return nullptr;
+  }
+  const RangeNode& child(const RangeNode& of, const char* name, RangeKind kind, std::source_location where) {
+    if (const RangeNode* n = find(of.first_child.load(std::memory_order_acquire), name, kind)) return *n;
+    std::lock_guard lock(mutex);
+    const RangeNode* first = of.first_child.load(std::memory_order_relaxed);
+    if (const RangeNode* n = find(first, name, kind)) return *n;
+    auto* made = new RangeNode(name, &of, uint32_t(nodes.size()), kind, where);
+    made->next_sibling = first;
+    nodes.push_back(made);
+    of.first_child.store(made, std::memory_order_release);
+    return *made;
+  }
+};
+
 namespace {
 
-constexpr int max_depth = 32;  // deeper ranges count but are not named
-thread_local const char* names[max_depth];
-thread_local int depth = 0;
+thread_local const RangeNode* here = nullptr;  // null: the root
+std::vector<RangeListener*> listeners;
+std::atomic<bool> anyone_listens = false;
 
-const char* intern(const std::string& name) {
-  static std::mutex mutex;
-  static std::unordered_set<std::string> all;
-  std::lock_guard lock(mutex);
-  return all.insert(name).first->c_str();
+void enter(const RangeNode& n) {
+  here = &n;
+  if (anyone_listens.load(std::memory_order_relaxed)) [[unlikely]]
+    for (RangeListener* l : listeners) l->entered(n);
+}
+void leave() {
+  if (anyone_listens.load(std::memory_order_relaxed)) [[unlikely]]
+    for (RangeListener* l : listeners) l->left(*here);
+  here = here->parent;
 }
 
-void enter(const char* name) {
-  if (depth < max_depth) names[depth] = name;
-  ++depth;
+int depth_of(const RangeNode* n) {
+  int depth = 0;
+  for (; n->parent; n = n->parent) ++depth;
+  return depth;
+}
+
+void enter_down_to(const RangeNode* target, const RangeNode* from) {
+  if (target == from) return;
+  enter_down_to(target->parent, from);
+  enter(*target);
+}
+
+void move_to(const RangeNode* target) {
+  const RangeNode *a = &Range::current(), *b = target;
+  int da = depth_of(a), db = depth_of(b);
+  for (; da > db; --da) a = a->parent;
+  for (; db > da; --db) b = b->parent;
+  while (a != b) a = a->parent, b = b->parent;
+  while (here != a) leave();
+  enter_down_to(target, a);
+}
+
+// The same modules below another place.
+const RangeNode& below(const RangeNode& base, const RangeNode& n) {
+  if (n.kind == RangeKind::phase || !n.parent) return base;
+  const RangeNode& above = below(base, *n.parent);
+  return n.kind == RangeKind::op ? above
+                                 : RangeTree::instance().child(above, n.name.c_str(), n.kind, n.where);
 }
 
 }  // namespace
 
-Range::Range(const char* name) { enter(name); }
-Range::Range(const std::string& name) { enter(intern(name)); }
-Range::~Range() { --depth; }
+std::string RangeNode::path() const {
+  if (!parent) return "";
+  std::string before = parent->path();
+  return before.empty() ? name : before + "/" + name;
+}
 
-std::string Range::path() {
-  std::string p;
-  for (int i = 0; i < std::min(depth, max_depth); ++i) p += (i ? "/" : "") + std::string(names[i]);
-  return p;
+const RangeNode* RangeNode::phase() const {
+  const RangeNode* n = this;
+  while (n && n->kind != RangeKind::phase) n = n->parent;
+  return n;
+}
+
+const RangeNode& range_of(uint32_t id) {
+  RangeTree& tree = RangeTree::instance();
+  std::lock_guard lock(tree.mutex);
+  return *tree.nodes[id];
+}
+
+const RangeNode& Range::current() { return here ? *here : *(here = RangeTree::instance().root); }
+
+Range::Range(const char* name, RangeKind kind, std::source_location where) {
+  enter(RangeTree::instance().child(current(), name, kind, where));
+}
+Range::~Range() { leave(); }
+
+RangeFollower::RangeFollower() : base_(Range::current()) {}
+RangeFollower::~RangeFollower() { move_to(&base_); }
+void RangeFollower::follow(const RangeNode& forward) {
+  if (last_ == &forward) return;
+  last_ = &forward;
+  move_to(&below(base_, forward));
+}
+
+RangeListener::RangeListener() {
+  listeners.push_back(this);
+  anyone_listens = true;
+}
+RangeListener::~RangeListener() {
+  std::erase(listeners, this);
+  anyone_listens = !listeners.empty();
 }
 
 void fail(ErrorKind kind, const std::string& message) {

@@ -52,13 +52,13 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
   validate(config);
   check_supported(options.precision, options.device);
   options_.adamw.loss_scaling = options.precision.loss_scaling;
-  Range range("init");
+  Range range("init", RangeKind::phase);
   model_ = make_model(config, parameters_);
   parameters_.allocate();
 }
 
 Tensor Trainer::logits(const Batch& batch) const {
-  Range range("forward");
+  Range range("forward", RangeKind::phase);
   NoGrad off;
   Autocast precision(options_.precision.compute);
   Scoped math(context().math, options_.precision.math);
@@ -66,14 +66,16 @@ Tensor Trainer::logits(const Batch& batch) const {
 }
 
 Tensor Trainer::loss(const Batch& batch) const {
-  Range range("forward");
+  Range range("forward", RangeKind::phase);
   Autocast precision(options_.precision.compute);
   Scoped math(context().math, options_.precision.math);
-  return cross_entropy(model_->logits(batch.tokens), batch.targets);
+  Tensor logits = model_->logits(batch.tokens);
+  Range loss_range("loss");
+  return cross_entropy(logits, batch.targets);
 }
 
 void Trainer::backward(const Tensor& loss) {
-  Range range("backward");
+  Range range("backward", RangeKind::phase);
   Scoped math(context().math, options_.precision.math);
   Tensor seed = options_.precision.loss_scaling ? optimizer().loss_scale(loss.dtype()) : Tensor();
   sinter::backward(loss, seed);

@@ -106,11 +106,23 @@ TEST(CachingAllocator, OutOfMemoryNamesTheHolders) {
   CachingAllocator& a = device.allocator;
   Allocator::Allocation w;
   {
+    Range culprit("backward/layers.3");
     CategoryScope scope(MemoryCategory::gradient);
     w = a.allocate(40 * mib, nullptr);
   }
-  std::string message = error_of(ErrorKind::memory, [&] { a.allocate(32 * mib, nullptr); });
-  EXPECT_TRUE(mentions(message, {"fake", "32 MiB", "24 MiB are free", "gradient 40 MiB", "--batch"}));
+  a.record_events(true);
+  std::string message = error_of(ErrorKind::memory, [&] {
+    Range victim("optimizer");
+    a.allocate(32 * mib, nullptr);
+  });
+  EXPECT_TRUE(mentions(message, {"fake", "32 MiB", "24 MiB are free", "gradient 40 MiB", "--batch",
+                                 "backward/layers.3 40 MiB", "(in optimizer)"}));
+  auto events = a.take_events();
+  a.record_events(false);
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().action, MemoryEvent::out_of_memory);
+  EXPECT_EQ(events.back().bytes, 32 * mib);
+  EXPECT_EQ(int64_t(events.back().address), 24 * mib) << "what the device has free";
   auto x = a.allocate(20 * mib, nullptr);  // and it can go on
   a.release(x.token), a.release(w.token);
 }
@@ -139,6 +151,59 @@ TEST(CachingAllocator, TakesTheExactSizeWhenASegmentDoesNotFit) {
   a.release(x.token);
 }
 
+TEST(CachingAllocator, ADoubleFreeIsReportedAndHarmless) {
+  FakeDevice device;
+  CachingAllocator& a = device.allocator;
+  Allocator::Allocation x;
+  {
+    Range r("layers.1");
+    x = a.allocate(3 * mib, nullptr);
+  }
+  {
+    Range r("first");
+    a.release(x.token);
+  }
+  MemoryStats before = a.stats();
+  {
+    Range r("second");
+    a.release(x.token);
+  }
+  ASSERT_EQ(a.faults().size(), 1u);
+  EXPECT_TRUE(mentions(a.faults()[0], {"double free", "fake", "3 MiB", "allocated in layers.1", "freed in first",
+                                       "again in second"}));
+  EXPECT_EQ(a.stats().allocated, before.allocated);
+  auto y = a.allocate(3 * mib, nullptr);
+  EXPECT_EQ(a.stats().allocated, 3 * mib);
+  a.release(y.token);
+}
+
+TEST(CachingAllocator, SegmentsShowWhatIsHeldAndByWhom) {
+  FakeDevice device;
+  CachingAllocator& a = device.allocator;
+  auto x = a.allocate(700, nullptr);
+  Allocator::Allocation y;
+  {
+    Range r("layers.2");
+    y = a.allocate(5000, nullptr);
+  }
+  a.release(x.token);
+  std::vector<SegmentState> segments = a.segments();
+  ASSERT_EQ(segments.size(), 1u);
+  uint64_t next = segments[0].address;
+  int64_t used = 0;
+  for (const BlockState& b : segments[0].blocks) {
+    EXPECT_EQ(b.address, next);
+    next += uint64_t(b.bytes);
+    if (!b.used) continue;
+    used += b.bytes;
+    EXPECT_EQ(range_of(b.range).path(), "layers.2");
+    EXPECT_EQ(b.requested, 5000);
+  }
+  EXPECT_EQ(next, segments[0].address + uint64_t(segments[0].bytes));
+  EXPECT_EQ(used, a.stats().allocated);
+  a.release(y.token);
+}
+
 TEST(CachingAllocator, EventsTellWhatHappenedWhere) {
   FakeDevice device;
   CachingAllocator& a = device.allocator;
@@ -155,7 +220,7 @@ TEST(CachingAllocator, EventsTellWhatHappenedWhere) {
   EXPECT_EQ(events[0].action, MemoryEvent::segment_alloc);
   EXPECT_EQ(events[1].action, MemoryEvent::alloc);
   EXPECT_EQ(events[2].action, MemoryEvent::free);
-  EXPECT_EQ(events[1].range, "forward/layers.3");
+  EXPECT_EQ(range_of(events[1].range).path(), "forward/layers.3");
   EXPECT_EQ(events[1].bytes, 3072);
   EXPECT_EQ(events[1].category, MemoryCategory::workspace);
   EXPECT_EQ(events[1].address, events[2].address);

@@ -21,18 +21,20 @@ ModelConfig little() {
 struct Built {
   Parameters parameters;
   std::unique_ptr<Model> model;
+  Built(const ModelConfig& c, const Parameters::Options& options, const std::vector<std::string>& frozen)
+      : parameters(options), model(make_transformer(c, parameters)) {
+    for (const auto& name : frozen) parameters.freeze(name);
+    parameters.allocate();
+  }
 };
 Built build(const ModelConfig& c, const Parameters::Options& options = {},
             const std::vector<std::string>& frozen = {}) {
-  Built b{Parameters(options), nullptr};
-  b.model = make_transformer(c, b.parameters);
-  for (const auto& name : frozen) b.parameters.freeze(name);
-  b.parameters.allocate();
-  return b;
+  return Built(c, options, frozen);
 }
 
 TEST(Parameters, LayoutFollowsTheRules) {
   Built b = build(little());
+  b.parameters.allocate_grad();
   const Parameters& p = b.parameters;
   // Disjoint, inside the buffer, and views of it.
   std::vector<std::pair<int64_t, int64_t>> taken;
@@ -74,6 +76,7 @@ TEST(Parameters, LayoutFollowsTheRules) {
 
 TEST(Parameters, FrozenOnesLieLastWithoutGradient) {
   Built b = build(little(), {}, {"embedding.weight", "layers.1.norm1.weight"});
+  b.parameters.allocate_grad();
   const Parameters& p = b.parameters;
   EXPECT_GE(p.find("embedding.weight").offset, p.trainable_size());
   EXPECT_GE(p.find("layers.1.norm1.weight").offset, p.trainable_size());
@@ -212,6 +215,7 @@ TEST(LowCopy, IsALookupNotACast) {
 TEST(Gradients, ArriveInTheFlatBuffer) {
   for (auto compute : {std::optional<DType>{}, std::optional(DType::bf16)}) {
     Built b = build(little(), {DeviceType::cpu, DType::f32, compute, 0});
+    b.parameters.allocate_grad();
     for (const auto& e : b.parameters.entries())
       fill(e.grad, NAN);  // the first contribution overwrites whatever is there
     Tensor ids = from_vector<int64_t>({1, 2, 3, 4, 5, 6}, {1, 6}, DeviceType::cpu);
@@ -232,6 +236,7 @@ TEST(Gradients, TheUnusedAreZeroedBeforeTheStepAndStayUntouched) {
   Parameters p({});
   Tensor used = p.add({"used", {3}, {Init::ones, 0}}), unused = p.add({"unused", {3}, {Init::ones, 0}});
   p.allocate();
+  p.allocate_grad();
   for (const auto& e : p.entries()) fill(e.grad, NAN);
   AdamWOptions options;
   options.max_norm = 1;

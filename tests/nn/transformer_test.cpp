@@ -14,14 +14,13 @@ namespace {
 struct Built {
   Parameters parameters;
   std::unique_ptr<Model> model;
+  Built(const ModelConfig& c, DeviceType device, DType type)
+      : parameters({device, type, {}, 0}), model(make_transformer(c, parameters)) {
+    parameters.allocate();
+  }
 };
 
-Built build(const ModelConfig& c, DeviceType device, DType type = DType::f32) {
-  Built b{Parameters({device, type, {}, 0}), nullptr};
-  b.model = make_transformer(c, b.parameters);
-  b.parameters.allocate();
-  return b;
-}
+Built build(const ModelConfig& c, DeviceType device, DType type = DType::f32) { return Built(c, device, type); }
 
 struct SizeFacts {
   const char* name;

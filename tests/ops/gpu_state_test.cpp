@@ -71,6 +71,7 @@ void expect_same_training(Options options, std::optional<DType> compute, bool ov
     Parameters p({device, DType::f32, compute, 3});
     Tensor a = p.add({"a", {1001, 33}, {Init::truncated_normal, 1}}), b = p.add({"b", {77}, {Init::ones, 0}});
     p.allocate();
+    p.allocate_grad();
     Optimizer_ optimizer(p, options);
     for (int step = 0; step < 4; ++step) {
       for (const auto& e : p.entries()) fill_normal(e.grad, 9, uint64_t(step), 0.3);

@@ -18,6 +18,7 @@ struct OneVector {
       : parameters({DeviceType::cpu, master, compute, 0}) {
     x = parameters.add({"x", {int64_t(v.size())}, {Init::zeros, 0}});
     parameters.allocate();
+    parameters.allocate_grad();
     copy_into(parameters.find("x").value, tensor_of(v, {int64_t(v.size())}, DType::f64));
     parameters.refresh_low_copy();
   }

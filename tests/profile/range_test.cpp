@@ -39,6 +39,50 @@ TEST(Ranges, TooDeepStillUnwinds) {
   EXPECT_EQ(Range::path(), "after");
 }
 
+TEST(Ranges, AreTheSamePlaceEachTime) {
+  auto id = [] {
+    Range step("step"), forward("forward", RangeKind::phase), layer("layers.7");
+    return Range::current().id;
+  };
+  EXPECT_EQ(id(), id());
+  const RangeNode& n = range_of(id());
+  EXPECT_EQ(n.path(), "step/forward/layers.7");
+  EXPECT_EQ(n.phase()->name, "forward");
+  EXPECT_NE(std::string(n.where.file_name()).find("range_test.cpp"), std::string::npos);
+}
+
+// Records what a listener hears as "+name" and "-name".
+struct Heard : RangeListener {
+  std::string text;
+  void entered(const RangeNode& r) override { text += "+" + r.name + " "; }
+  void left(const RangeNode& r) override { text += "-" + r.name + " "; }
+};
+
+TEST(Ranges, BackwardFollowsTheModulesOfForward) {
+  const RangeNode *a, *b;
+  {
+    Range step("step"), forward("forward", RangeKind::phase), layer("layers.7");
+    {
+      Range attn("attn"), op("softmax", RangeKind::op);
+      a = &Range::current();
+    }
+    Range ffn("ffn"), op("linear", RangeKind::op);
+    b = &Range::current();
+  }
+  Range step("step"), backward("backward", RangeKind::phase);
+  Heard heard;
+  {
+    RangeFollower place;
+    place.follow(*b);
+    EXPECT_EQ(Range::path(), "step/backward/layers.7/ffn");
+    place.follow(*a);
+    EXPECT_EQ(Range::path(), "step/backward/layers.7/attn");
+    place.follow(*a);
+  }
+  EXPECT_EQ(Range::path(), "step/backward");
+  EXPECT_EQ(heard.text, "+layers.7 +ffn -ffn +attn -attn -layers.7 ") << "what is common is not left";
+}
+
 TEST(Ranges, ErrorsSayWhere) {
   Range forward("forward"), layer("layers.3");
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { check(false, "no such thing as {}", 42); }),

@@ -92,6 +92,7 @@ class CpuBackend final : public DeviceBackend {
 
   void copy_from_host(void* dst, const void* src, size_t bytes, void*) override { copy(dst, src, bytes, nullptr); }
   void copy_to_host(void* dst, const void* src, size_t bytes, void*) override { copy(dst, src, bytes, nullptr); }
+  void fill(void* dst, unsigned char byte, size_t bytes, void*) override { std::memset(dst, byte, bytes); }
   void copy(void* dst, const void* src, size_t bytes, void*) override {
     parallel_for(int64_t(bytes), int64_t(1) << 18, [&](int64_t begin, int64_t end) {
       std::memcpy(static_cast<char*>(dst) + begin, static_cast<const char*>(src) + begin, size_t(end - begin));

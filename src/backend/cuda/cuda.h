@@ -16,10 +16,4 @@ struct CudaMemory {
 };
 CudaMemory cuda_memory();  // zeros without a GPU
 
-// Products are timed once per problem and the winner kept on disk (Note [Choosing a product algorithm] in matmul.cpp).
-void set_matmul_tuning(bool on);  // the default is on; SINTER_MATMUL_TUNING=0 turns it off
-bool matmul_tuning();
-std::string matmul_cache_path();  // empty without a GPU
-void save_matmul_cache();         // now, instead of within a few seconds and at exit
-
 }  // namespace sinter

@@ -117,6 +117,9 @@ class CudaBackend final : public DeviceBackend {
     if (bytes)
       check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, as_stream(s)), "copy on the device");
   }
+  void fill(void* dst, unsigned char byte, size_t bytes, void* s) override {
+    check_cuda(cudaMemsetAsync(dst, byte, bytes, as_stream(s)), "cudaMemsetAsync");
+  }
 
  private:
   DeviceInfo info_;

@@ -45,7 +45,6 @@ struct Library {
   cublasLtHandle_t handle = nullptr;
   std::mutex lock;  // over the two maps below
   std::unordered_map<MatmulKey, Plan, MatmulKeyHash> plans;
-  std::vector<decltype(plans)> retired;  // other threads may still hold their plans
   MatmulCache cache;
   bool tuning;
 
@@ -332,24 +331,6 @@ CudaVersions cuda_versions() {
   if (cudaDriverGetVersion(&v.driver) != cudaSuccess) v.driver = 0;
   v.cublaslt = int(cublasLtGetVersion());
   return v;
-}
-
-void set_matmul_tuning(bool on) {
-  if (!cuda_backend()) return;
-  cuda::Library& l = cuda::library();
-  std::lock_guard guard(l.lock);
-  if (l.tuning == on) return;
-  l.tuning = on;
-  l.retired.push_back(std::move(l.plans));
-  l.plans.clear();
-}
-bool matmul_tuning() { return cuda_backend() && cuda::library().tuning; }
-std::string matmul_cache_path() { return cuda_backend() ? cuda::library().cache.path() : std::string(); }
-void save_matmul_cache() {
-  if (!cuda_backend()) return;
-  cuda::Library& l = cuda::library();
-  std::lock_guard guard(l.lock);
-  l.cache.save();
 }
 
 }  // namespace sinter

@@ -38,7 +38,6 @@ class MatmulCache {
   const MatmulAlgorithm* find(const MatmulKey& key) const;
   void put(const MatmulKey& key, const MatmulAlgorithm& algorithm);  // saves, at most every few seconds
   void save() noexcept;  // if something changed: merged with what other processes wrote, temporary file + rename
-  const std::string& path() const { return path_; }
 
  private:
   using Map = std::unordered_map<MatmulKey, MatmulAlgorithm, MatmulKeyHash>;

@@ -1,4 +1,5 @@
 // The CUDA backend of a build without CUDA.
+#include "backend/activity_recorder.h"
 #include "backend/cuda/cuda.h"
 #include "backend/device.h"
 
@@ -10,9 +11,12 @@ const char* cuda_missing_reason() {
 }
 CudaVersions cuda_versions() { return {}; }
 CudaMemory cuda_memory() { return {}; }
-void set_matmul_tuning(bool) {}
-bool matmul_tuning() { return false; }
-std::string matmul_cache_path() { return {}; }
-void save_matmul_cache() {}
+std::unique_ptr<ActivityRecorder> cuda_activity_recorder(std::string& why_not) {
+  why_not = cuda_missing_reason();
+  return nullptr;
+}
+bool nvtx_tool_attached() { return false; }
+void nvtx_push(const char*) {}
+void nvtx_pop() {}
 
 }  // namespace sinter
