@@ -4,7 +4,7 @@
 # ARGS='…' (bench, demo's benchmark flags go to build/sinter itself), GPU_FILTER='*Gpu*Norm*' (gpu-sanitize).
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build debug demo test gpu-test gpu-sanitize bench sanitize asan tsan format lint tidy install clean
+.PHONY: help setup build debug demo test test-browser gpu-test gpu-sanitize bench sanitize asan tsan format lint tidy install clean
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
@@ -32,6 +32,9 @@ demo: setup build  ## set up, build, and run the main benchmark on this machine'
 
 test: setup build  ## set up, build, and run all tests
 	@sh tools/run_tests.sh build
+
+test-browser: build  ## the HTML pages in a headless Chromium (installs chromium, nodejs, npm if missing)
+	@sh tools/test_browser.sh build
 
 gpu-test:        ## run the GPU tests on a machine with a GPU and record the result
 	@sh tools/gpu_record.sh gpu

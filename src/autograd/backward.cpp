@@ -121,6 +121,7 @@ class Backward : public GradCall {
       check_saved(producer);
       Autocast precision(producer.autocast);
       CategoryScope scope(MemoryCategory::temporary);
+      Range range("again");
       result = dispatch_op(*producer.op, {inputs, size_t(producer.n_in)}, producer.attrs)[in.slot];
     }
     return result;

@@ -44,6 +44,8 @@ int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_m
       "5 another process failed, 130 interrupted, 1 anything else.");
   Action action;
   add_bench(app, action, make_model, own_model);
+  add_profile(app, action, make_model);
+  add_memory(app, action, make_model);
   add_precision(app, action);
   add_doctor(app, action);
   add_show(app, action);

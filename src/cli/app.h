@@ -13,6 +13,8 @@ namespace sinter::cli {
 using Action = std::function<int()>;
 
 void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool own_model);
+void add_profile(CLI::App& app, Action& action, const MakeModel& make_model);
+void add_memory(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_precision(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);

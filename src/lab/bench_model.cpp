@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "backend/cpu/thread_pool.h"
 #include "lab/machine.h"
 #include "lab/process.h"
 #include "lab/record.h"
@@ -55,6 +54,7 @@ void run_here(const std::vector<RunConfig>& runs, const MakeModel& make_model, J
       Variant v{runs[end], predict(runs[end], make_model), {}, {}};
       if (Fit fit = fit_of(v.need, v.config); !fit.fits)
         v.oom = oom_result(v.config, v.need, fit.reason, fit.free_bytes);
+      else if (!fit.warning.empty()) progress.done(fmt::format("warning: {}: {}", v.config.text(), fit.warning));
       group.push_back(std::move(v));
     }
     int64_t steps = runs[begin].steps, turns = group.size() > 1 && steps > 1 ? 2 : 1;
@@ -92,11 +92,7 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   check_output(output);
   check(!options.dry_run || output.plot.empty(), "--plot {}: a dry run has nothing to plot", output.plot);
   SweepOptions sweep = options.sweep;
-  if (sweep.threads) {
-    check(*sweep.threads >= 1 && *sweep.threads <= 1024, "--threads must be between 1 and 1024, not {}",
-          *sweep.threads);
-    cpu::set_threads(int(*sweep.threads));
-  }
+  set_threads(sweep);
   std::optional<Startup> startup;
   if (options.itemise) startup.emplace(sweep.device.value_or("cpu"));
   sweep = with_defaults(sweep);

@@ -23,7 +23,7 @@ double count_flops(const auto& work) {
 }  // namespace
 
 Need predict(const RunConfig& c, const MakeModel& make_model) {
-  set_meta_target(c.device);
+  MetaTarget target(c.device);
   CachingAllocator& allocator = allocator_of(DeviceType::meta);
   allocator.release_cached();
   allocator.reset_peak();
@@ -52,11 +52,15 @@ Json categories_json(const MemoryStats& s) {
 }
 
 Fit fit_of(const Need& need, const RunConfig& c) {
-  Fit fit{true, backend_of(c.device).free_bytes(), ""};
+  Fit fit{true, backend_of(c.device).free_bytes(), "", ""};
   fit.fits = need.bytes() <= fit.free_bytes;
   if (!fit.fits)
     fit.reason =
         fmt::format("needs {}, {} are free", bytes_text(double(need.bytes())), bytes_text(double(fit.free_bytes)));
+  else if (need.reserved() > fit.free_bytes)
+    fit.warning = fmt::format("needs {} in segments, {} are free: cached memory will be given back and taken again, which "
+                              "takes time",
+                              bytes_text(double(need.reserved())), bytes_text(double(fit.free_bytes)));
   return fit;
 }
 

@@ -14,14 +14,16 @@ struct Need {
   MemoryStats steady;         // peaks of a later pass, with what is held throughout
 
   int64_t bytes() const { return std::max(first.peak_allocated, steady.peak_allocated); }
+  int64_t reserved() const { return std::max(first.peak_reserved, steady.peak_reserved); }
 };
 Need predict(const RunConfig& config, const MakeModel& make_model);
 Json categories_json(const MemoryStats& stats);  // category -> bytes at the peak
 
 struct Fit {
-  bool fits;
+  bool fits;  // what is handed out at once is less than what is free
   int64_t free_bytes;
-  std::string reason;  // where it does not
+  std::string reason;   // where it does not
+  std::string warning;  // it fits, but only if the allocator gives cached segments back in between
 };
 Fit fit_of(const Need& need, const RunConfig& config);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/check.h"
+#include "lab/memory_plot.h"
 
 namespace sinter::lab {
 namespace {
@@ -40,17 +41,6 @@ std::string resolved(const std::string& path) {
   return error ? path : p.string();
 }
 
-void check_writable(const char* flag, const std::string& path) {
-  if (path.empty() || path == "-" || is_special(path)) return;
-  check(!fs::is_directory(path), "{} {}: is a folder; name a file in it", flag, path);
-  std::string temporary = temporary_for(resolved(path));
-  int fd = open(temporary.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-  check(fd >= 0, "{} {}: cannot be written ({}); choose a folder that exists and that you may write to", flag, path,
-        std::strerror(errno));
-  close(fd);
-  unlink(temporary.c_str());
-}
-
 void write_all(int fd, const std::string& text, const std::string& path) {
   for (size_t done = 0; done < text.size();) {
     ssize_t n = ::write(fd, text.data() + done, text.size() - done);
@@ -61,6 +51,17 @@ void write_all(int fd, const std::string& text, const std::string& path) {
 }
 
 }  // namespace
+
+void check_writable(const char* flag, const std::string& path) {
+  if (path.empty() || path == "-" || is_special(path)) return;
+  check(!fs::is_directory(path), "{} {}: is a folder; name a file in it", flag, path);
+  std::string temporary = temporary_for(resolved(path));
+  int fd = open(temporary.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  check(fd >= 0, "{} {}: cannot be written ({}); choose a folder that exists and that you may write to", flag, path,
+        std::strerror(errno));
+  close(fd);
+  unlink(temporary.c_str());
+}
 
 void check_output(const OutputOptions& o) {
   if (!o.table.empty()) table_format(o.table);
@@ -104,9 +105,12 @@ void write_output(const OutputOptions& o, const Json& record) {
   }
   if (!o.table.empty()) write_file(o.table, render(view.tables, table_format(o.table)));
   if (!o.plot.empty()) {
-    check(view.chart.has_value(), "--plot {}: this record holds nothing to plot", o.plot);
     bool html = suffix_of(o.plot) == ".html";
-    write_file(o.plot, html ? to_html(*view.chart, view.preamble, view.tables) : to_svg(*view.chart));
+    check(view.chart || view.timeline, "--plot {}: this record holds nothing to plot", o.plot);
+    write_file(o.plot, view.timeline ? (html ? memory_timeline_html(*view.timeline, view.preamble, view.tables)
+                                             : memory_timeline_svg(*view.timeline))
+                       : html        ? to_html(*view.chart, view.preamble, view.tables)
+                                     : to_svg(*view.chart));
   }
 }
 

@@ -13,6 +13,7 @@ struct OutputOptions {
 };
 
 void check_output(const OutputOptions& options);  // refuses wrong suffixes and unwritable places, before any work
+void check_writable(const char* flag, const std::string& path);  // refuses a place that cannot be written
 void write_output(const OutputOptions& options, const Json& record);
 void write_file(const std::string& path, const std::string& text);  // whole or not at all
 

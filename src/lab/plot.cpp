@@ -7,13 +7,8 @@
 #include "lab/units.h"
 
 namespace sinter::lab {
-namespace {
 
-constexpr double width = 860, left = 70, right = 20, top = 44, plot_height = 300, bottom = 46, legend_row = 20;
-constexpr double plot_width = width - left - right;
-constexpr int legend_columns = 3;
-
-std::string escaped(const std::string& s) {
+std::string html_escaped(const std::string& s) {
   std::string out;
   for (char c : s) {
     if (c == '&') out += "&amp;";
@@ -25,12 +20,50 @@ std::string escaped(const std::string& s) {
   return out;
 }
 
-// Colours that stay apart for the colour-blind (Okabe and Ito), on light and on dark.
-const char* colour(size_t i) {
+const char* series_colour(size_t i) {
   static const char* const colours[] = {"#0072B2", "#E69F00", "#009E73", "#CC79A7",
                                         "#56B4E9", "#D55E00", "#999999", "#B5A900"};
   return colours[i % 8];
 }
+
+std::string svg_text(double x, double y, const std::string& text, const char* anchor, const char* extra) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
+                     html_escaped(text));
+}
+
+const char* const svg_style =
+    "<style>.chart text{font:12px system-ui,sans-serif;fill:#222}.chart .faint{fill:#666;font-size:11px}.chart "
+    ".title{font-size:15px;"
+    "font-weight:600}.chart .grid{stroke:#8884;stroke-width:1}"
+    "@media(prefers-color-scheme:dark){.chart text{fill:#eee}.chart .faint{fill:#aaa}.chart "
+    ".ground{fill:#16181c}}</style>\n";
+
+std::string html_tables(const std::vector<Table>& tables) {
+  std::string out;
+  for (const Table& t : tables) {
+    if (!t.title.empty()) out += "<h2>" + html_escaped(t.title) + "</h2>\n";
+    out += "<div><table><tr>";
+    auto cell = [&](const char* tag, size_t c, const std::string& s) {
+      out += fmt::format("<{0}{1}>{2}</{0}>", tag, t.columns[c].left ? " class=\"l\"" : "", html_escaped(s));
+    };
+    for (size_t c = 0; c < t.columns.size(); ++c) cell("th", c, t.columns[c].header);
+    out += "</tr>\n";
+    for (const auto& row : t.rows) {
+      out += "<tr>";
+      for (size_t c = 0; c < row.size(); ++c) cell("td", c, row[c]);
+      out += "</tr>\n";
+    }
+    out += "</table></div>\n";
+    for (const std::string& n : t.notes) out += "<p>" + html_escaped(n) + "</p>\n";
+  }
+  return out;
+}
+
+namespace {
+
+constexpr double width = 860, left = 70, right = 20, top = 44, plot_height = 300, bottom = 46, legend_row = 20;
+constexpr double plot_width = width - left - right;
+constexpr int legend_columns = 3;
 
 struct Scale {
   double low = 0, high = 1;
@@ -65,14 +98,10 @@ Scale scale_of(const Chart& chart) {
   return scale;
 }
 
-std::string text_at(double x, double y, const std::string& text, const char* anchor, const char* extra = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
-                     escaped(text));
-}
-
 std::string tooltip(const Chart& chart, const Series& s, size_t category) {
-  return fmt::format("<title>{}</title>", escaped(fmt::format("{}, {}: {} {}", s.name, chart.categories[category],
-                                                              significant(*s.values[category], 4), chart.y_label)));
+  return fmt::format("<title>{}</title>",
+                     html_escaped(fmt::format("{}, {}: {} {}", s.name, chart.categories[category],
+                                              significant(*s.values[category], 4), chart.y_label)));
 }
 
 std::string bars_of(const Chart& chart, const Scale& scale) {
@@ -83,14 +112,14 @@ std::string bars_of(const Chart& chart, const Scale& scale) {
       const auto& v = chart.series[s].values[c];
       double x = left + group * (double(c) + 0.1) + bar * double(s);
       if (!v || !std::isfinite(*v)) {
-        out += text_at(x + bar / 2, top + plot_height - 4, v ? "∞" : "OOM", "middle", " class=\"faint\"");
+        out += svg_text(x + bar / 2, top + plot_height - 4, v ? "∞" : "OOM", "middle", " class=\"faint\"");
         continue;
       }
       double y = scale.y(*v);
-      out +=
-          fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\">{}</rect>\n", x,
-                      y, std::max(1.0, bar - 1), top + plot_height - y, colour(s), tooltip(chart, chart.series[s], c));
-      if (bar > 34) out += text_at(x + bar / 2, y - 4, significant(*v, 3), "middle", " class=\"faint\"");
+      out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\">{}</rect>\n",
+                         x, y, std::max(1.0, bar - 1), top + plot_height - y, series_colour(s),
+                         tooltip(chart, chart.series[s], c));
+      if (bar > 34) out += svg_text(x + bar / 2, y - 4, significant(*v, 3), "middle", " class=\"faint\"");
     }
   return out;
 }
@@ -105,22 +134,15 @@ std::string lines_of(const Chart& chart, const Scale& scale) {
       if (!v || !std::isfinite(*v)) continue;
       double x = left + step * (double(c) + 0.5), y = scale.y(*v);
       points += fmt::format("{:.1f},{:.1f} ", x, y);
-      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\">{}</circle>\n", x, y, colour(s),
-                          tooltip(chart, chart.series[s], c));
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\">{}</circle>\n", x, y,
+                          series_colour(s), tooltip(chart, chart.series[s], c));
     }
-    out +=
-        fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", points, colour(s)) +
-        dots;
+    out += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", points,
+                       series_colour(s)) +
+           dots;
   }
   return out;
 }
-
-constexpr const char* svg_style =
-    "<style>.chart text{font:12px system-ui,sans-serif;fill:#222}.chart .faint{fill:#666;font-size:11px}.chart "
-    ".title{font-size:15px;"
-    "font-weight:600}.chart .grid{stroke:#8884;stroke-width:1}"
-    "@media(prefers-color-scheme:dark){.chart text{fill:#eee}.chart .faint{fill:#aaa}.chart "
-    ".ground{fill:#16181c}}</style>\n";
 
 }  // namespace
 
@@ -134,26 +156,27 @@ std::string to_svg(const Chart& chart) {
       width, height);
   out += svg_style;
   out += fmt::format("<rect class=\"ground\" width=\"{}\" height=\"{}\" fill=\"#fff\"/>\n", width, height);
-  out += text_at(left, 20, chart.title, "start", " class=\"title\"");
-  out += text_at(left, 37, chart.y_label + (scale.log ? " (logarithmic)" : ""), "start", " class=\"faint\"");
+  out += svg_text(left, 20, chart.title, "start", " class=\"title\"");
+  out += svg_text(left, 37, chart.y_label + (scale.log ? " (logarithmic)" : ""), "start", " class=\"faint\"");
   for (double t : scale.ticks) {
     double y = scale.y(t);
     out += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", left, width - right,
                        y, y);
-    out += text_at(left - 6, y + 4, fmt::format("{:.4g}", t), "end", " class=\"faint\"");
+    out += svg_text(left - 6, y + 4, fmt::format("{:.4g}", t), "end", " class=\"faint\"");
   }
   out += chart.kind == Chart::bars ? bars_of(chart, scale) : lines_of(chart, scale);
   double step = plot_width / double(std::max<size_t>(1, chart.categories.size()));
   size_t every = size_t(std::ceil(60 / std::max(step, 1.0)));  // labels must not overlap
   for (size_t c = 0; c < chart.categories.size(); c += every)
-    out += text_at(left + step * (double(c) + 0.5), top + plot_height + 18, chart.categories[c], "middle");
-  out += text_at(left + plot_width / 2, top + plot_height + 36, chart.x_label, "middle", " class=\"faint\"");
+    out += svg_text(left + step * (double(c) + 0.5), top + plot_height + 18, chart.categories[c], "middle");
+  out += svg_text(left + plot_width / 2, top + plot_height + 36, chart.x_label, "middle", " class=\"faint\"");
   for (size_t s = 0; s < chart.series.size(); ++s) {
     size_t row = s / legend_columns, column = s % legend_columns;
     double x = left + plot_width / legend_columns * double(column);
     double y = top + plot_height + bottom + legend_row * double(row);
-    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x, y, colour(s));
-    out += text_at(x + 18, y + 11, chart.series[s].name, "start");
+    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x, y,
+                       series_colour(s));
+    out += svg_text(x + 18, y + 11, chart.series[s].name, "start");
   }
   return out + "</svg>\n";
 }
@@ -161,32 +184,17 @@ std::string to_svg(const Chart& chart) {
 std::string to_html(const Chart& chart, const std::vector<std::string>& preamble, const std::vector<Table>& tables) {
   std::string out =
       fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>",
-                  escaped(chart.title));
+                  html_escaped(chart.title));
   out +=
       ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em "
       "auto;padding:0 1em}"
       "svg{max-width:100%;height:auto}table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}"
       "th,td{padding:.2em .6em;border-bottom:1px solid #8884;text-align:right;white-space:nowrap}.l{text-align:left}"
       "div{overflow-x:auto}p{color:#777;margin:.2em 0}</style></head><body>\n";
-  out += "<h1>" + escaped(chart.title) + "</h1>\n";
-  for (const std::string& line : preamble) out += "<p>" + escaped(line) + "</p>\n";
+  out += "<h1>" + html_escaped(chart.title) + "</h1>\n";
+  for (const std::string& line : preamble) out += "<p>" + html_escaped(line) + "</p>\n";
   out += to_svg(chart);
-  for (const Table& t : tables) {
-    if (!t.title.empty()) out += "<h2>" + escaped(t.title) + "</h2>\n";
-    out += "<div><table><tr>";
-    auto cell = [&](const char* tag, size_t c, const std::string& s) {
-      out += fmt::format("<{0}{1}>{2}</{0}>", tag, t.columns[c].left ? " class=\"l\"" : "", escaped(s));
-    };
-    for (size_t c = 0; c < t.columns.size(); ++c) cell("th", c, t.columns[c].header);
-    out += "</tr>\n";
-    for (const auto& row : t.rows) {
-      out += "<tr>";
-      for (size_t c = 0; c < row.size(); ++c) cell("td", c, row[c]);
-      out += "</tr>\n";
-    }
-    out += "</table></div>\n";
-    for (const std::string& n : t.notes) out += "<p>" + escaped(n) + "</p>\n";
-  }
+  out += html_tables(tables);
   return out + "</body></html>\n";
 }
 

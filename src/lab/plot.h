@@ -23,4 +23,12 @@ struct Chart {
 std::string to_svg(const Chart& chart);
 std::string to_html(const Chart& chart, const std::vector<std::string>& preamble, const std::vector<Table>& tables);
 
+// ---- what other pictures share with these ----
+extern const char* const svg_style;  // a <style> element, for an <svg class="chart">, light and dark
+std::string svg_text(double x, double y, const std::string& text, const char* anchor, const char* attributes = "");
+const char* series_colour(
+    size_t i);  // colours that stay apart for the colour-blind (Okabe and Ito), on light and on dark
+std::string html_escaped(const std::string& text);
+std::string html_tables(const std::vector<Table>& tables);
+
 }  // namespace sinter::lab

@@ -69,8 +69,10 @@ SweepOptions sweep_from_json(const Json& config, const std::string& where);
 Json to_json(SweepOptions o);
 SweepOptions overlaid(SweepOptions base, SweepOptions over);  // what `over` gives wins
 SweepOptions with_defaults(SweepOptions o);
+void set_threads(const SweepOptions& o);  // of the CPU backend, if --threads was given
 
+enum class Device { present, imagined };  // an imagined one need not be in this machine
 // Every combination, each checked. The dtype varies fastest, so that variants to compare stand together.
-std::vector<RunConfig> expand(const SweepOptions& o);
+std::vector<RunConfig> expand(const SweepOptions& o, Device device = Device::present);
 
 }  // namespace sinter::lab

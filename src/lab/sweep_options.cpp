@@ -1,4 +1,5 @@
 // Lists of values into configurations.
+#include "backend/cpu/thread_pool.h"
 #include "core/check.h"
 #include "lab/run_config.h"
 
@@ -33,7 +34,7 @@ void check_range(const char* flag, int64_t v, int64_t low, int64_t high) {
   check(v <= high, "--{} {} is beyond what sinter is made for; the most is {}", flag, v, high);
 }
 
-void check_run(const RunConfig& c, const SweepOptions& o) {
+void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
   const ModelConfig& m = c.model;
   check_range("d-model", m.d_model, 1, 1 << 20);
   check_range("d-ff", m.d_ff, 1, 1 << 22);
@@ -49,7 +50,7 @@ void check_run(const RunConfig& c, const SweepOptions& o) {
   check(m.norm_eps > 0 && m.rope_theta > 0, "--norm-eps and --rope-theta must be positive, not {} and {}", m.norm_eps,
         m.rope_theta);
   validate(m);
-  check_supported(c.precision, c.device);
+  if (device == Device::present) check_supported(c.precision, c.device);
   double tokens = double(c.batch) * double(m.ctx);
   double largest = tokens * std::max(double(m.vocab), std::max(2.0 * double(m.d_ff), double(m.heads) * double(m.ctx)));
   check(largest < 1e15, "--batch {} with --ctx {} makes tensors of {:.1e} elements; use smaller ones", c.batch, m.ctx,
@@ -132,10 +133,17 @@ SweepOptions with_defaults(SweepOptions o) {
   return o;
 }
 
-std::vector<RunConfig> expand(const SweepOptions& o) {
+void set_threads(const SweepOptions& o) {
+  if (!o.threads) return;
+  check(*o.threads >= 1 && *o.threads <= 1024, "--threads must be between 1 and 1024, not {}", *o.threads);
+  cpu::set_threads(int(*o.threads));
+}
+
+std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
   std::vector<RunConfig> runs;
   check(*o.seed >= 0, "--seed must not be negative, and is {}", *o.seed);
-  DeviceType device = device_named(*o.device);
+  bool absent_gpu = existence == Device::imagined && *o.device == "cuda";
+  DeviceType device = absent_gpu ? DeviceType::cuda : device_named(*o.device);
   for (ModelConfig model : shapes(o)) {
     model.rope_theta = o.rope_theta.value_or(model.rope_theta);
     model.norm_eps = o.norm_eps.value_or(model.norm_eps);
@@ -145,7 +153,7 @@ std::vector<RunConfig> expand(const SweepOptions& o) {
           for (const std::string& dtype : o.dtype) {
             runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), warmup, *o.steps,
                             uint64_t(*o.seed), *o.lr, *o.clip});
-            check_run(runs.back(), o);
+            check_run(runs.back(), o, existence);
           }
   }
   check(runs.size() <= 10000, "these lists make {} configurations; 10000 are the most", runs.size());

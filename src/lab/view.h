@@ -11,13 +11,16 @@ namespace sinter::lab {
 struct View {
   std::vector<std::string> preamble;  // lines above the tables
   std::vector<Table> tables;
-  std::optional<Chart> chart;  // none where there is nothing to see
+  std::optional<Chart> chart;      // none where there is nothing to see
+  const Json* timeline = nullptr;  // of memory, inside the record; takes the chart's place
 };
 
 View view_of(const Json& record);
 
 // One per command; view_of chooses.
 View bench_model_view(const Json& record);
+View profile_view(const Json& record);
+View memory_view(const Json& record);
 View precision_view(const Json& record);
 View doctor_view(const Json& record);
 

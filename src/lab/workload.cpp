@@ -1,5 +1,7 @@
 #include "lab/workload.h"
 
+#include "profile/range.h"
+
 namespace sinter::lab {
 
 int phase_count(Pass p) { return p == Pass::forward ? 1 : p == Pass::forward_backward ? 2 : 3; }
@@ -15,6 +17,8 @@ void Workload::run(const std::function<void(int)>& mark) {
   auto done = [&](int phase) {
     if (mark) mark(phase);
   };
+  std::optional<Range> step;
+  if (config_.pass == Pass::step) step.emplace("step");
   if (config_.pass == Pass::forward) {
     forward();
     return done(0);

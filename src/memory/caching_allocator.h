@@ -127,7 +127,7 @@ class CachingAllocator : public Allocator {
     MemoryCategory category = MemoryCategory::activation;
     uint32_t allocated_in = 0, freed_in = 0;
     int64_t requested = 0, allocation = 0;
-    TensorRef tensor;
+    TensorRef tensor = {};
   };
   struct BySize {
     bool operator()(const Block* a, const Block* b) const {
@@ -162,7 +162,7 @@ class CachingAllocator : public Allocator {
   std::deque<Block*> spare_;
   MemoryStats stats_;
   bool recording_ = false, poison_ = false;
-  int64_t allocations_ = 0;
+  int64_t allocations_ = 0, last_event_ns_ = 0;
   std::vector<MemoryEvent> events_;
   std::vector<std::string> faults_;
 };

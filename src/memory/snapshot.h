@@ -6,11 +6,12 @@
 namespace sinter {
 
 struct Snapshot {
-  std::vector<MemoryEvent> events;      // oldest first
-  std::vector<SegmentState> segments;   // after the last of them
-  int64_t memory_bytes = 0;             // of the device
+  std::vector<MemoryEvent> events;     // oldest first
+  std::vector<SegmentState> segments;  // after the last of them
+  int64_t memory_bytes = 0;            // of the device
 };
 std::string to_pickle(const Snapshot& snapshot);
 std::string to_json(const Snapshot& snapshot);
+std::string describe(const TensorRef& tensor);  // "fp32 [4, 256, 768]"
 
 }  // namespace sinter

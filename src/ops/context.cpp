@@ -51,8 +51,9 @@ void* current_stream(DeviceType device) {
 
 void synchronize(DeviceType device) { backend_of(device).synchronize(current_stream(device)); }
 
-void set_meta_target(DeviceType device) { target_of_meta = device; }
-DeviceType meta_target() { return target_of_meta; }
+MetaTarget::MetaTarget(DeviceType device) : previous_(std::exchange(target_of_meta, device)) {}
+MetaTarget::~MetaTarget() { target_of_meta = previous_; }
+DeviceType MetaTarget::current() { return target_of_meta; }
 
 Event::Event(DeviceType device) : backend_(backend_of(device)), device_(device), native_(backend_.create_event()) {}
 Event::~Event() { backend_.destroy_event(native_); }

@@ -44,9 +44,18 @@ struct Autocast : Scoped<std::optional<DType>> {
 CachingAllocator& allocator_of(DeviceType device);
 void* current_stream(DeviceType device);
 void synchronize(DeviceType device);
-// The meta device stands for this one: same workspaces, same memory rules.
-void set_meta_target(DeviceType device);
-DeviceType meta_target();
+// The meta device stands for this one while the object lives (the CPU without one): same workspaces, same memory rules.
+class MetaTarget {
+ public:
+  explicit MetaTarget(DeviceType device);
+  ~MetaTarget();
+  MetaTarget(const MetaTarget&) = delete;
+  MetaTarget& operator=(const MetaTarget&) = delete;
+  static DeviceType current();
+
+ private:
+  DeviceType previous_;
+};
 
 // A moment on the current stream of a device.
 class Event {

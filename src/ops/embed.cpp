@@ -31,6 +31,7 @@ const OpDef embedding{.name = "embedding",
                       .cost = rules::per_element,
                       .kernel = &KernelTable::embedding,
                       .saves_inputs = 0b10,
+                      .gathers = 1,
                       .samples = {{{{{7, 5}}, {{2, 3}, SampleInput::token_ids, 7}}, {}},
                                   {{{{50, 64}}, {{40}, SampleInput::token_ids, 50}}, {}}}};
 

@@ -119,6 +119,7 @@ struct OpDef {
   AutocastPolicy autocast = AutocastPolicy::none;
   uint32_t saves_inputs = 0, saves_outputs = 0;  // bit masks: what the gradient rule reads
   uint32_t mutates = 0;                          // inputs written in place
+  uint32_t gathers = 0;                          // inputs of which only what becomes the first output is read
   uint32_t accumulates = 0;                      // outputs the kernel can add to instead of overwriting
   uint32_t writes_any_float = 0;                 // outputs whose float type a given destination may choose
   uint32_t writes_fp32 = 0;                      // 16-bit outputs that a given destination may have in fp32
@@ -129,6 +130,9 @@ struct OpDef {
   std::vector<Sample> samples = {};
   std::source_location where = std::source_location::current();  // of its definition
 };
+
+// The fewest bytes a call can move: inputs read once, outputs (and what it changes in place) written once.
+double bytes_moved(const OpCall& call, const Outputs& outputs);
 
 std::span<const OpDef* const> all_ops();
 

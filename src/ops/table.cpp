@@ -64,4 +64,14 @@ std::span<const OpDef* const> all_ops() {
   return all;
 }
 
+double bytes_moved(const OpCall& call, const Outputs& outputs) {
+  double bytes = 0;
+  for (int i = 0; i < call.n_in(); ++i) {
+    bool gathered = call.op.gathers >> i & 1, changed = call.op.mutates >> i & 1;
+    bytes += double((gathered ? outputs[0] : call.in(i)).bytes()) * (changed ? 2 : 1);
+  }
+  for (int j = 0; j < outputs.n; ++j) bytes += double(outputs[j].bytes());
+  return bytes;
+}
+
 }  // namespace sinter

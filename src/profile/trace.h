@@ -1,6 +1,7 @@
 // A stretch of execution, on the host and on the device, and its export for Perfetto, chrome://tracing and
 // HolisticTraceAnalysis.
 #pragma once
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,8 @@ class RangeRecorder : public RangeListener {
   std::vector<RangeSpan> take();  // complete ones, in the order in which they ended
 
  private:
-  struct Open {
-    uint32_t range;
-    int64_t begin_ns;
-  };
-  std::vector<Open> open_;
+  std::mutex mutex_;  // ranges belong to threads, but all of them report here
+  std::vector<RangeSpan> open_;
   std::vector<RangeSpan> spans_;
 };
 
@@ -38,11 +36,11 @@ struct Trace {
   bool on_host = false;  // CPU: the ops are the kernels
   int rank = 0, world_size = 1;
 
-  std::vector<Activity> device;                           // kernels, copies, fills
-  std::vector<Activity> calls;                            // runtime calls
-  std::vector<RangeSpan> ranges;                          // phases, modules, ops
-  std::vector<std::pair<int64_t, int64_t>> steps;         // begin and end of each pass, on the host
-  std::vector<std::pair<int64_t, int64_t>> memory;        // time and bytes allocated from then on
+  std::vector<Activity> device;                     // kernels, copies, fills
+  std::vector<Activity> calls;                      // runtime calls
+  std::vector<RangeSpan> ranges;                    // phases, modules, ops
+  std::vector<std::pair<int64_t, int64_t>> steps;   // begin and end of each pass, on the host
+  std::vector<std::pair<int64_t, int64_t>> memory;  // time and bytes allocated from then on
 };
 
 // Kineto's conventions (Note [A trace others read] in trace_writer.cpp).
@@ -50,10 +48,10 @@ std::string to_kineto(const Trace& trace);
 
 // Where a device's time went between two moments.
 struct DeviceTime {
-  int64_t span_ns = 0;       // from the first begin to the last end
-  int64_t busy_ns = 0;       // something ran: overlapping kernels count once
-  int64_t gap_ns = 0;        // nothing ran; busy + gaps = span
-  int64_t gaps = 0;          // how many
+  int64_t span_ns = 0;  // from the first begin to the last end
+  int64_t busy_ns = 0;  // something ran: overlapping kernels count once
+  int64_t gap_ns = 0;   // nothing ran; busy + gaps = span
+  int64_t gaps = 0;     // how many
   int64_t longest_gap_ns = 0;
 };
 DeviceTime device_time(const std::vector<Activity>& device);

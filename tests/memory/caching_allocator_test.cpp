@@ -40,7 +40,7 @@ struct FakeDevice {
               used -= segments[p];
               segments.erase(p);
             },
-            [this] { return limit - used; }, [this] { ++synchronized; }};
+            [this] { return limit - used; }, [this] { ++synchronized; }, [](void*, size_t, void*) {}};
   }
 };
 

@@ -41,12 +41,12 @@ TEST(Ranges, TooDeepStillUnwinds) {
 
 TEST(Ranges, AreTheSamePlaceEachTime) {
   auto id = [] {
-    Range step("step"), forward("forward", RangeKind::phase), layer("layers.7");
+    Range step("the step"), forward("forward", RangeKind::phase), layer("layers.7");
     return Range::current().id;
   };
   EXPECT_EQ(id(), id());
   const RangeNode& n = range_of(id());
-  EXPECT_EQ(n.path(), "step/forward/layers.7");
+  EXPECT_EQ(n.path(), "the step/forward/layers.7");
   EXPECT_EQ(n.phase()->name, "forward");
   EXPECT_NE(std::string(n.where.file_name()).find("range_test.cpp"), std::string::npos);
 }

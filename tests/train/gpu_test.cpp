@@ -111,8 +111,7 @@ TEST(TrainerGpu, ForcedOverflowSkipsHalvesAndRecovers) {
 
 TEST(PredictedMemoryGpu, MetaPeakEqualsTheMeasuredOne) {
   SINTER_REQUIRE_GPU();
-  DeviceType was = meta_target();
-  set_meta_target(DeviceType::cuda);
+  MetaTarget target(DeviceType::cuda);
   for (const char* dtype : {"fp32", "bf16", "fp16"}) {
     auto peak_on = [&](DeviceType device) {
       CachingAllocator& a = allocator_of(device);
@@ -130,7 +129,6 @@ TEST(PredictedMemoryGpu, MetaPeakEqualsTheMeasuredOne) {
     };
     EXPECT_EQ(peak_on(DeviceType::meta), peak_on(DeviceType::cuda)) << dtype;
   }
-  set_meta_target(was);
 }
 
 }  // namespace

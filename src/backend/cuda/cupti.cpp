@@ -13,6 +13,8 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <mutex>
+#include <pthread.h>
+#include <unistd.h>
 #include <unordered_map>
 #include <utility>
 
@@ -93,7 +95,9 @@ const char* copy_name(uint8_t kind) {
 
 class CuptiRecorder final : public ActivityRecorder {
  public:
-  explicit CuptiRecorder(const Cupti& api) : cupti_(api) { the_recorder = this; }
+  explicit CuptiRecorder(const Cupti& api) : cupti_(api), thread_(gettid()), pthread_(uint32_t(pthread_self())) {
+    the_recorder = this;
+  }
   ~CuptiRecorder() override {
     if (subscriber_) cupti_.cuptiUnsubscribe(subscriber_);
     the_recorder = nullptr;
@@ -235,7 +239,7 @@ class CuptiRecorder final : public ActivityRecorder {
     a.begin_ns = int64_t(r.start);
     a.end_ns = int64_t(r.end);
     a.correlation = r.correlationId;
-    a.thread = r.threadId;
+    a.thread = r.threadId == pthread_ ? thread_ : r.threadId;  // CUPTI knows threads by what pthread_self() says
     calls_.push_back(std::move(a));
   }
   static std::string without_version(std::string name) {  // "cudaLaunchKernel_v7000"
@@ -274,6 +278,8 @@ class CuptiRecorder final : public ActivityRecorder {
   }
 
   const Cupti& cupti_;
+  int64_t thread_;
+  uint32_t pthread_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::mutex mutex_;
   std::vector<Activity> device_, calls_;

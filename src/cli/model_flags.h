@@ -1,0 +1,19 @@
+// The flags that say which model to run and how: the same for every command that runs one.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+
+#include "lab/run_config.h"
+
+namespace sinter::cli {
+
+// Kept as text and parsed by sweep(), so that every complaint names its flag.
+struct ModelFlags {
+  std::map<std::string, std::string> text;
+  std::string config;
+  lab::SweepOptions sweep() const;
+};
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+
+}  // namespace sinter::cli

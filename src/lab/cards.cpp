@@ -1,0 +1,81 @@
+#include "lab/cards.h"
+
+#include "core/check.h"
+
+namespace sinter::lab {
+namespace {
+
+constexpr int64_t mib = 1 << 20;
+
+bool fits_changed(const RunConfig& c, const Card& card, const MakeModel& make_model) {
+  return fits(predict(c, make_model), c, card);
+}
+
+// The largest smaller batch that fits, found by halving the interval; 0 if not even 1 does.
+int64_t largest_batch(RunConfig c, const Card& card, const MakeModel& make_model) {
+  int64_t low = 0, high = c.batch;
+  while (high - low > 1) {
+    c.batch = (low + high) / 2;
+    (fits_changed(c, card, make_model) ? low : high) = c.batch;
+  }
+  return low;
+}
+
+}  // namespace
+
+const std::vector<Card>& known_cards() {
+  // A little less than the name says: ECC and the driver take their part.
+  static const std::vector<Card> cards = {{"T4-16", 15109 * mib, 75},   {"4090-24", 24080 * mib, 89},
+                                          {"A100-40", 40370 * mib, 80}, {"H100-80", 81079 * mib, 90},
+                                          {"A100-80", 81153 * mib, 80}, {"H200-141", 143156 * mib, 90}};
+  return cards;
+}
+
+const Card& card_named(const std::string& name) {
+  std::string all;
+  for (const Card& c : known_cards()) {
+    if (c.name == name) return c;
+    all += (all.empty() ? "" : ", ") + std::string(c.name);
+  }
+  fail_with(ErrorKind::usage, "--card {}: unknown; choose one of {}", name, all);
+}
+
+int64_t typical_outside_bytes() { return 600 * mib; }
+
+int64_t device_need(const Need& need) { return need.reserved() + typical_outside_bytes(); }
+
+bool fits(const Need& need, const RunConfig& c, const Card& card) {
+  bool has_type = card.compute_capability >= 80 || c.precision.compute != DType::bf16;
+  return has_type && device_need(need) <= card.bytes;
+}
+
+std::string cheapest_change(const RunConfig& original, const Card& card, const MakeModel& make_model) {
+  std::vector<std::pair<RunConfig, std::string>> bases{{original, ""}};
+  if (!original.precision.compute) {
+    RunConfig mixed = original;
+    std::string type = card.compute_capability >= 80 ? "bf16" : "fp16";
+    mixed.precision = precision_named(type);
+    if (fits_changed(mixed, card, make_model)) return "--dtype " + type;
+    bases.emplace_back(mixed, "--dtype " + type + " ");
+  }
+  for (const auto& [c, flags] : bases)
+    if (int64_t batch = largest_batch(c, card, make_model)) return fmt::format("{}--batch {}", flags, batch);
+  for (auto [c, flags] : bases) {
+    c.batch = 1;
+    for (int64_t ctx = c.model.ctx / 2; ctx >= 32; ctx /= 2) {
+      c.model.ctx = ctx;
+      if (fits_changed(c, card, make_model)) return fmt::format("{}--batch 1 --ctx {}", flags, ctx);
+    }
+  }
+  for (const char* size : {"xl", "large", "medium", "small", "mini", "tiny"}) {
+    RunConfig c = original;
+    ModelConfig smaller = known_size(size);
+    smaller.vocab = c.model.vocab, smaller.ctx = c.model.ctx;
+    if (smaller.d_model >= c.model.d_model) continue;
+    c.model = smaller;
+    if (fits_changed(c, card, make_model)) return std::string("--size ") + size;
+  }
+  return "";
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,180 @@
+#include "lab/memory_model.h"
+
+#include <filesystem>
+
+#include "lab/cards.h"
+#include "lab/machine.h"
+#include "lab/process.h"
+#include "lab/record.h"
+#include "lab/units.h"
+#include "profile/range.h"
+
+namespace sinter::lab {
+namespace {
+
+Json by_category(const Usage& u) {
+  Json j = Json::object();
+  for (int i = 0; i < memory_category_count; ++i)
+    if (u.by[size_t(i)] > 0) j[name_of(MemoryCategory(i))] = u.by[size_t(i)];
+  return j;
+}
+
+Json phases_json(const std::vector<PhaseUsage>& phases) {
+  Json rows = Json::array();
+  for (const PhaseUsage& p : phases)
+    rows.push_back({{"phase", p.name},
+                    {"peak_bytes", p.peak.bytes},
+                    {"peak_by", by_category(p.peak)},
+                    {"end_bytes", p.end.bytes},
+                    {"end_by", by_category(p.end)}});
+  return rows;
+}
+
+Json largest_json(const MemoryRun& run, int64_t most) {
+  Json rows = Json::array();
+  for (const HeldAtPeak& h : held_at_peak(run)) {
+    if (int64_t(rows.size()) == most) break;
+    rows.push_back({{"bytes", h.bytes},
+                    {"count", h.count},
+                    {"category", name_of(h.category)},
+                    {"tensor", h.tensor},
+                    {"range", h.range},
+                    {"source", h.source}});
+  }
+  return rows;
+}
+
+// Which cards it fits on, and what would make it fit on theirs: the one named, the one here, or the largest it does not.
+Json cards_json(const RunConfig& c, const Need& need, const std::string& wanted, const MakeModel& make_model) {
+  Json fitting = Json::array(), missing = Json::array();
+  const Card* theirs = wanted.empty() ? nullptr : &card_named(wanted);
+  Card here{"this GPU", 0, 0};
+  if (!theirs && cuda_backend()) {
+    DeviceInfo info = cuda_backend()->info();
+    here.bytes = info.memory_bytes, here.compute_capability = info.compute_capability;
+    theirs = &here;
+  }
+  for (const Card& card : known_cards()) {
+    bool ok = fits(need, c, card);
+    (ok ? fitting : missing).push_back(card.name);
+    if (!ok && wanted.empty() && !cuda_backend()) theirs = &card;
+  }
+  Json j = {{"device_bytes", device_need(need)}, {"fits", fitting}, {"does_not_fit", missing}};
+  if (!theirs) return j;
+  j["card"] = theirs->name;
+  j["card_bytes"] = theirs->bytes;
+  bool ok = fits(need, c, *theirs);
+  j["card_fits"] = ok;
+  if (!ok) {
+    std::string change = cheapest_change(c, *theirs, make_model);
+    j["change"] = change.empty() ? Json() : Json(change);
+  }
+  return j;
+}
+
+Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, const MemoryOptions& options,
+               const MakeModel& make_model) {
+  std::vector<PhaseUsage> phases = usage_by_phase(run);
+  Usage peak = peak_of(phases);
+  Json r = to_json(c);
+  r["status"] = "ok";
+  r["predicted"] = options.predict;
+  r["parameters"] = need.parameters;
+  r["phases"] = phases_json(phases);
+  r["peak_bytes"] = peak.bytes;
+  r["peak_by"] = by_category(peak);
+  r["reserved_bytes"] = peak_reserved(run);
+  r["residual_bytes"] = c.batch * c.model.ctx * c.model.d_model * 4;
+  r["largest"] = largest_json(run, options.largest);
+  r["leaks"] = Json::array();
+  for (auto [range, bytes] : run.leaks)
+    r["leaks"].push_back({{"range", range_of(range).path()}, {"bytes_per_pass", bytes}});
+  if (c.device == DeviceType::cuda) r["cards"] = cards_json(c, need, options.card, make_model);
+  return r;
+}
+
+// What was predicted, beside what was measured.
+void add_prediction(Json& r, const RunConfig& c, const MemoryRun& run, const Need& need, const MakeModel& make_model) {
+  MemoryRun dry = run_memory(c, DeviceType::meta, make_model);
+  Json predicted = phases_json(usage_by_phase(dry));
+  r["predicted_phases_equal"] = predicted == r["phases"];
+  r["predicted_peak_bytes"] = peak_of(usage_by_phase(dry)).bytes;
+  r["predicted_reserved_bytes"] = peak_reserved(dry);
+  if (predicted != r["phases"]) r["predicted_phases"] = predicted;
+  if (c.device != DeviceType::cuda) return;
+  int64_t used = r["reserved_bytes"].get<int64_t>() + run.outside_bytes;
+  r["outside_bytes"] = run.outside_bytes;
+  r["device_bytes"] = used;
+  r["predicted_device_bytes"] = device_need(need);
+  r["predicted_to_device"] = double(device_need(need)) / double(used);
+}
+
+Json run_one(const RunConfig& c, const MemoryOptions& options, bool alone, const MakeModel& make_model) {
+  Need need = predict(c, make_model);
+  if (!options.predict)
+    if (Fit fit = fit_of(need, c); !fit.fits) {
+      Json r = to_json(c);
+      r["status"] = "oom";
+      r["reason"] = fit.reason;
+      return r;
+    }
+  MemoryRun run = run_memory(c, options.predict ? DeviceType::meta : c.device, make_model);
+  Json r = result_of(c, run, need, options, make_model);
+  if (!options.predict) add_prediction(r, c, run, need, make_model);
+  if (alone) r["timeline"] = timeline_json(run, c, options.predict);
+  if (!options.snapshot.empty()) {
+    bool pickle = std::filesystem::path(options.snapshot).extension() == ".pickle";
+    write_file(options.snapshot, pickle ? to_pickle(run.snapshot) : to_json(run.snapshot));
+  }
+  return r;
+}
+
+void check_snapshot(const std::string& path, size_t runs) {
+  if (path.empty()) return;
+  std::string suffix = std::filesystem::path(path).extension().string();
+  check(suffix == ".pickle" || suffix == ".json", "--snapshot {}: the name must end in .pickle or .json", path);
+  check(runs == 1, "--snapshot {}: a snapshot is of one configuration, but these flags make {}", path, runs);
+  check_writable("--snapshot", path);
+}
+
+}  // namespace
+
+int memory_model(const MemoryOptions& options, const OutputOptions& output, const MakeModel& make_model) {
+  check_output(output);
+  SweepOptions sweep = options.sweep;
+  if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
+  sweep = with_defaults(sweep);
+  set_threads(sweep);
+  std::vector<RunConfig> runs = expand(sweep, options.predict ? Device::imagined : Device::present);
+  check_snapshot(options.snapshot, runs.size());
+  check(output.plot.empty() || runs.size() == 1,
+        "--plot {}: a timeline is of one configuration, but these flags make {}", output.plot, runs.size());
+  if (!options.card.empty()) {
+    card_named(options.card);
+    check(runs[0].device == DeviceType::cuda, "--card {}: a GPU, but --device is cpu", options.card);
+  }
+
+  Json config = to_json(sweep);
+  config["predict"] = options.predict;
+  Json record = new_record("memory model", machine_block(options.predict ? DeviceType::cpu : runs[0].device), config);
+  Progress progress;
+  catch_interrupts();
+  bool all_oom = true;
+  for (const RunConfig& c : runs) {
+    if (interrupted()) break;
+    progress.now(c.text());
+    Json r = run_one(c, options, runs.size() == 1, make_model);
+    all_oom = all_oom && r["status"] == "oom";
+    if (runs.size() > 1)
+      progress.done(fmt::format("{}: {}", c.text(),
+                                r["status"] == "oom" ? r["reason"].get<std::string>()
+                                                     : "peak " + bytes_text(r["peak_bytes"].get<double>())));
+    record["results"].push_back(std::move(r));
+  }
+  OutputOptions out = output;
+  if (record["results"].empty()) out.plot.clear();
+  write_output(out, record);
+  return interrupted() ? interrupted_exit_code : all_oom ? int(ErrorKind::memory) : 0;
+}
+
+}  // namespace sinter::lab

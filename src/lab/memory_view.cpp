@@ -1,0 +1,148 @@
+// Memory as people read it.
+#include <fmt/format.h>
+
+#include "lab/machine.h"
+#include "lab/published.h"
+#include "lab/units.h"
+#include "lab/view.h"
+#include "memory/caching_allocator.h"
+
+namespace sinter::lab {
+namespace {
+
+std::string size_text(const Json& bytes) { return bytes_text(bytes.get<double>()); }
+std::string config_text(const Json& r) {
+  return fmt::format("{}, batch {}, ctx {}, {}, {}", r.value("size", "custom"), r.value("batch", 0), r.value("ctx", 0),
+                     r.value("dtype", "?"), r.value("pass", "?"));
+}
+std::string joined(const Json& names) {
+  std::string text;
+  for (const Json& n : names) text += (text.empty() ? "" : ", ") + n.get<std::string>();
+  return text.empty() ? "none of those listed" : text;
+}
+
+std::vector<std::string> category_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < memory_category_count; ++i) names.push_back(name_of(MemoryCategory(i)));
+  return names;
+}
+
+void add_categories(std::vector<std::string>& row, const Json& by) {
+  for (const std::string& c : category_names()) row.push_back(by.contains(c) ? size_text(by[c]) : "");
+}
+
+Table phase_table(const Json& r) {
+  Table t;
+  t.title = fmt::format("{} memory: {}", r.at("predicted") == true ? "Predicted" : "Measured", config_text(r));
+  t.columns = {{"phase", true}, {"at", true}, {"allocated"}};
+  for (const std::string& c : category_names()) t.columns.push_back({c});
+  t.keys = 1;
+  for (const Json& p : r.at("phases"))
+    for (const char* at : {"peak", "end"}) {
+      std::vector<std::string> row{p.at("phase"), at, size_text(p.at(std::string(at) + "_bytes"))};
+      add_categories(row, p.at(std::string(at) + "_by"));
+      t.rows.push_back(row);
+    }
+  t.drop_empty_columns();
+  return t;
+}
+
+Table largest_table(const Json& r) {
+  Table t;
+  t.title = "Largest at the peak, the same tensor of all layers together";
+  t.columns = {{"bytes"}, {"count"}, {"category", true}, {"tensor", true}, {"allocated in", true}, {"source", true}};
+  for (const Json& x : r.at("largest"))
+    t.rows.push_back({size_text(x.at("bytes")), std::to_string(x.at("count").get<int64_t>()), x.at("category"),
+                      x.at("tensor"), x.at("range"), x.at("source")});
+  return t;
+}
+
+std::vector<std::string> summary(const Json& r) {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("peak {} allocated, {} in segments taken from the device", size_text(r.at("peak_bytes")),
+                              size_text(r.at("reserved_bytes"))));
+  lines.push_back(fmt::format("one residual-stream tensor (batch × ctx × d_model, fp32): {}",
+                              size_text(r.at("residual_bytes"))));
+  if (r.contains("predicted_phases_equal"))
+    lines.push_back(r["predicted_phases_equal"] == true
+                        ? "prediction: equal to the byte, in every category at every phase"
+                        : fmt::format("prediction: DIFFERS; it said {}", size_text(r.at("predicted_peak_bytes"))));
+  if (r.contains("device_bytes"))
+    lines.push_back(fmt::format("on the device: {} in use, {} of it outside the allocator (CUDA context, libraries); "
+                                "predicted {} ({})",
+                                size_text(r["device_bytes"]), size_text(r.at("outside_bytes")),
+                                size_text(r.at("predicted_device_bytes")),
+                                percent_text(r.at("predicted_to_device").get<double>())));
+  for (const Json& leak : r.at("leaks"))
+    lines.push_back(fmt::format("LEAK: {} more after each pass, allocated in {}", size_text(leak.at("bytes_per_pass")),
+                                leak.at("range").get<std::string>()));
+  if (r.contains("cards")) {
+    const Json& c = r["cards"];
+    std::string line = fmt::format("needs {} of a GPU's memory; fits on: {}; not on: {}", size_text(c.at("device_bytes")),
+                                   joined(c.at("fits")), joined(c.at("does_not_fit")));
+    if (c.contains("card")) {
+      std::string card = c["card"];
+      if (c.at("card_fits") == true) line += fmt::format(". {}: fits", card);
+      else if (c.value("change", Json()).is_string())
+        line += fmt::format(". To fit on {}: {}", card, c["change"].get<std::string>());
+      else line += fmt::format(". No smaller batch, context or known size fits on {}", card);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Table overview(const Json& results, bool published) {
+  Table t;
+  t.columns = {{"size", true}, {"batch"}, {"ctx"}, {"dtype", true}, {"pass", true}, {"peak"}};
+  for (const std::string& c : category_names()) t.columns.push_back({c});
+  for (const char* c : {"segments", "on the device", "predicted ÷ measured", "residual tensor"}) t.columns.push_back({c});
+  t.columns.push_back({"prediction", true});
+  t.columns.push_back({"published", true});
+  t.columns.push_back({"status", true});
+  for (const Json& r : results) {
+    std::vector<std::string> row{r.value("size", "custom"), std::to_string(r.value("batch", 0)),
+                                 std::to_string(r.value("ctx", 0)), r.value("dtype", "?"), r.value("pass", "?")};
+    if (r.at("status") == "oom") {
+      row.resize(t.columns.size() - 1);
+      row.push_back("OOM: " + r.value("reason", ""));
+      t.rows.push_back(row);
+      continue;
+    }
+    row.push_back(size_text(r.at("peak_bytes")));
+    add_categories(row, r.at("peak_by"));
+    row.push_back(size_text(r.at("reserved_bytes")));
+    row.push_back(r.contains("device_bytes") ? size_text(r["device_bytes"]) : "");
+    row.push_back(r.contains("predicted_to_device") ? fmt::format("{:.3f}", r["predicted_to_device"].get<double>()) : "");
+    row.push_back(size_text(r.at("residual_bytes")));
+    row.push_back(r.contains("predicted_phases_equal") ? (r["predicted_phases_equal"] == true ? "equal" : "DIFFERS") : "");
+    row.push_back(published ? published_memory(r.value("size", ""), r.value("pass", ""), r.value("ctx", 0L)) : "");
+    row.push_back(r.at("leaks").empty() ? "" : "LEAK in " + r["leaks"][0].at("range").get<std::string>());
+    t.rows.push_back(row);
+  }
+  t.drop_empty_columns();
+  return t;
+}
+
+}  // namespace
+
+View memory_view(const Json& record) {
+  View v;
+  v.preamble = machine_lines(record.at("machine"));
+  const Json& results = record.at("results");
+  if (record.at("config").value("predict", false))
+    v.preamble.push_back("predicted on the meta device: the same calls and allocator, nothing computed or allocated");
+  if (results.size() != 1 || results[0].at("status") == "oom") {
+    v.tables.push_back(overview(results, true));
+    return v;
+  }
+  const Json& r = results[0];
+  Table phases = phase_table(r);
+  phases.notes = summary(r);
+  v.tables.push_back(std::move(phases));
+  v.tables.push_back(largest_table(r));
+  if (r.contains("timeline")) v.timeline = &r["timeline"];
+  return v;
+}
+
+}  // namespace sinter::lab

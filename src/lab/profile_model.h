@@ -1,0 +1,22 @@
+// Where the time goes: kernels by phase and range, the answers people look for, ops against the roofline.
+#pragma once
+#include "lab/memory_need.h"
+#include "lab/output.h"
+#include "lab/peaks.h"
+#include "lab/profiler.h"
+
+namespace sinter::lab {
+
+struct ProfileOptions {
+  SweepOptions sweep;
+  ProfilerChoice profiler = ProfilerChoice::automatic;
+  std::string range;  // kernels of the ranges that match, in a table of their own
+  std::string trace;  // FILE
+  int64_t top = 10;   // rows of a kernel table
+};
+int profile_model(const ProfileOptions& options, const OutputOptions& output, const MakeModel& make_model);
+
+// The fields of a record. Times are per pass; the rows of kernel tables are over all profiled passes, as nsys counts.
+Json profile_result(const RunConfig& config, const Profile& profile, const std::string& range_pattern, Peaks& peaks);
+
+}  // namespace sinter::lab

@@ -1,0 +1,257 @@
+// From a profile to the fields of a record.
+#include <algorithm>
+
+#include "lab/profile_model.h"
+#include "lab/units.h"
+#include "profile/kernel_table.h"
+
+namespace sinter::lab {
+namespace {
+
+using Activities = std::vector<const Activity*>;
+
+const RangeNode& place(const Activity& a) { return range_of(a.range); }
+std::string phase_of(const Activity& a) {
+  const RangeNode* p = place(a).phase();
+  return p ? p->name : "";
+}
+// The module an activity ran for: its op belongs to the row of the module.
+const RangeNode& module_of(const RangeNode& n) { return n.kind == RangeKind::op ? *n.parent : n; }
+
+bool is_launch(const Activity& call) {
+  for (const char* part : {"LaunchKernel", "GraphLaunch", "Memcpy", "Memset"})
+    if (call.name.find(part) != std::string::npos) return true;
+  return false;
+}
+
+Json table_json(const Activities& activities) {
+  Json rows = Json::array();
+  double all = total_ns(activities);
+  for (const KernelStats& k : kernel_table(activities))
+    rows.push_back({{"time_share", all > 0 ? k.total_ns / all : 0},
+                    {"total_ns", k.total_ns},
+                    {"instances", k.instances},
+                    {"avg_ns", k.average_ns},
+                    {"med_ns", k.median_ns},
+                    {"min_ns", k.min_ns},
+                    {"max_ns", k.max_ns},
+                    {"std_ns", k.std_ns},
+                    {"name", k.name}});
+  return rows;
+}
+
+class Analysis {
+ public:
+  Analysis(const RunConfig& c, const Profile& p) : config_(c), p_(p), passes_(double(std::max<int64_t>(p.passes, 1))) {}
+
+  bool is_product(const Activity& a) const {
+    auto it = p_.ops.find(a.range);
+    return it != p_.ops.end() && it->second.matmul_flops > 0;
+  }
+  double ms(const Activities& a) const { return total_ns(a) / 1e6 / passes_; }
+  Activities where(const std::function<bool(const Activity&)>& wanted) const { return select(p_.trace.device, wanted); }
+
+  Json phase(const std::string& name, const Activities& activities) const {
+    double all = total_ns(activities), products = 0;
+    for (const Activity* a : activities) products += is_product(*a) ? double(a->duration_ns()) : 0;
+    Json table = table_json(activities), top = nullptr, others = Json::array();
+    if (!table.empty())
+      top = {{"name", table[0]["name"]},
+             {"instances", table[0]["instances"].get<double>() / passes_},
+             {"share", table[0]["time_share"]}};
+    for (const KernelStats& k : kernel_table(select_not_products(activities)))
+      if (k.total_ns > 0.01 * all)
+        others.push_back({{"name", k.name}, {"share", k.total_ns / all}, {"instances", double(k.instances) / passes_}});
+    return {{"phase", name},
+            {"ms", ms(activities)},
+            {"launches", double(activities.size()) / passes_},
+            {"gemm_share", all > 0 ? products / all : 0},
+            {"top", top},
+            {"non_gemm_over_1_percent", others},
+            {"kernels", table}};
+  }
+
+  Json phases() const {
+    Json list = Json::array();
+    for (const char* name : phase_names) {
+      Activities a = where([&](const Activity& x) { return phase_of(x) == name; });
+      if (!a.empty()) list.push_back(phase(name, a));
+    }
+    if (list.size() > 1) list.push_back(phase("whole pass", where([](const Activity&) { return true; })));
+    return list;
+  }
+
+  Json ranges() const {
+    std::map<std::string, Activities> by_range;
+    for (const Activity& a : p_.trace.device)
+      by_range[a.range ? general_path(module_of(place(a))) : "(unattributed)"].push_back(&a);
+    double all = total_ns(where([](const Activity&) { return true; }));
+    std::vector<Json> rows;
+    for (auto& [path, activities] : by_range)
+      rows.push_back({{"range", path},
+                      {"ms", ms(activities)},
+                      {"share", all > 0 ? total_ns(activities) / all : 0},
+                      {"launches", double(activities.size()) / passes_},
+                      {"top", kernel_table(activities)[0].name}});
+    std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["ms"] > b["ms"]; });
+    return rows;
+  }
+
+  // Softmax against the products inside attention, in time and in FLOPs.
+  Json attention() const {
+    Json result = Json::object();
+    for (const char* phase : {"forward", "backward"}) {
+      double time[2] = {}, flops[2] = {};
+      auto part_of = [&](const RangeNode& n) {  // 0: softmax, 1: a product, -1: something else
+        if (!n.phase() || n.phase()->name != phase) return -1;
+        std::string module = module_of(n).path();
+        if (matches(module, "*/attn/softmax")) return 0;
+        return matches(module, "*/attn/scores") || matches(module, "*/attn/value") ? 1 : -1;
+      };
+      for (const Activity& a : p_.trace.device)
+        if (int part = part_of(place(a)); part >= 0) time[part] += double(a.duration_ns()) / 1e6 / passes_;
+      for (const auto& [id, cost] : p_.ops)
+        if (int part = part_of(range_of(id)); part >= 0)
+          flops[part] += (cost.matmul_flops + cost.other_flops) / passes_;
+      if (time[1] == 0) continue;
+      result[phase] = {{"softmax_ms", time[0]},
+                       {"products_ms", time[1]},
+                       {"time_ratio", time[0] / time[1]},
+                       {"softmax_flops", flops[0]},
+                       {"products_flops", flops[1]},
+                       {"flop_ratio", flops[0] / flops[1]}};
+    }
+    return result;
+  }
+
+  // Each op's rate, and how near it comes to what the slower of its two limits allows.
+  Json ops(double product_peak, double copy_peak) const {
+    struct Sum {
+      OpCost cost;
+      double ns = 0;
+    };
+    std::map<std::string, Sum> sums;
+    for (const auto& [id, c] : p_.ops) {
+      OpCost& s = sums[range_of(id).name].cost;
+      s.calls += c.calls, s.matmul_flops += c.matmul_flops, s.other_flops += c.other_flops, s.bytes += c.bytes;
+    }
+    for (const Activity& a : p_.trace.device)
+      if (place(a).kind == RangeKind::op) sums[place(a).name].ns += double(a.duration_ns());
+    std::vector<Json> rows;
+    for (auto& [name, s] : sums) {
+      if (s.ns == 0) continue;
+      double seconds = s.ns / 1e9, by_flops = product_peak > 0 ? s.cost.matmul_flops / product_peak : 0,
+             by_bytes = copy_peak > 0 ? s.cost.bytes / copy_peak : 0;
+      rows.push_back({{"op", name},
+                      {"calls", double(s.cost.calls) / passes_},
+                      {"ms", s.ns / 1e6 / passes_},
+                      {"flops", (s.cost.matmul_flops + s.cost.other_flops) / passes_},
+                      {"bytes", s.cost.bytes / passes_},
+                      {"tflops", (s.cost.matmul_flops + s.cost.other_flops) / seconds / 1e12},
+                      {"gbs", s.cost.bytes / seconds / 1e9},
+                      {"bound", by_flops > by_bytes ? "compute" : "memory"},
+                      {"of_roofline", std::max(by_flops, by_bytes) / seconds}});
+    }
+    std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["ms"] > b["ms"]; });
+    return rows;
+  }
+
+  // Busy and idle time pass by pass, against what device events say.
+  Json device() const {
+    DeviceTime sum;
+    for (const auto& [begin, end] : p_.trace.steps) {
+      std::vector<Activity> pass;
+      for (const Activity& a : p_.trace.device)
+        if (a.begin_ns >= begin && a.begin_ns < end) pass.push_back(a);
+      DeviceTime t = device_time(pass);
+      sum.busy_ns += t.busy_ns, sum.gap_ns += t.gap_ns, sum.gaps += t.gaps, sum.span_ns += t.span_ns;
+      sum.longest_gap_ns = std::max(sum.longest_gap_ns, t.longest_gap_ns);
+    }
+    double between = 0, launch_ns = 0;
+    for (double ms : p_.device_ms) between += ms;
+    int64_t launches = 0;
+    for (const Activity& c : p_.trace.calls)
+      if (is_launch(c)) ++launches, launch_ns += double(c.duration_ns());
+    Json j = {{"between_events_ms", between / passes_},
+              {"busy_ms", double(sum.busy_ns) / 1e6 / passes_},
+              {"idle_ms", double(sum.gap_ns) / 1e6 / passes_},
+              {"gaps", double(sum.gaps) / passes_},
+              {"longest_gap_ms", double(sum.longest_gap_ns) / 1e6},
+              {"busy_and_idle_to_events", between > 0 ? Json(double(sum.span_ns) / 1e6 / between) : Json()}};
+    if (launches > 0) {
+      j["launch_calls"] = double(launches) / passes_;
+      j["launch_ms"] = launch_ns / 1e6 / passes_;
+      j["launch_us_each"] = launch_ns / 1e3 / double(launches);
+    }
+    return j;
+  }
+
+  Json attribution() const {
+    int64_t unattributed = 0;
+    double by_range = 0;
+    for (const Activity& a : p_.trace.device) unattributed += a.range == 0;
+    Json rows = ranges();
+    for (const Json& r : rows)
+      if (r["range"] != "(unattributed)") by_range += r["ms"].get<double>();
+    return {{"activities", p_.trace.device.size()},
+            {"unattributed", unattributed},
+            {"dropped", p_.dropped},
+            {"total_ms", ms(where([](const Activity&) { return true; }))},
+            {"by_range_ms", by_range}};
+  }
+
+ private:
+  Activities select_not_products(const Activities& from) const {
+    Activities rest;
+    for (const Activity* a : from)
+      if (!is_product(*a)) rest.push_back(a);
+    return rest;
+  }
+
+  const RunConfig& config_;
+  const Profile& p_;
+  double passes_;
+};
+
+std::vector<std::string> lost_answers(const std::string& source) {
+  if (source != "events") return {};
+  return {"kernel names and how many kernels an op launches (an op is one row)",
+          "launch overhead",
+          "exact idle gaps: the events stand between the ops and are counted with them",
+          "copies and fills outside ops"};
+}
+
+}  // namespace
+
+Json profile_result(const RunConfig& c, const Profile& p, const std::string& pattern, Peaks& peaks) {
+  Analysis a(c, p);
+  double plain = statistics_of(p.plain_ms).median, profiled = statistics_of(p.profiled_ms).median;
+  Json r = to_json(c);
+  r["status"] = "ok";
+  r["profiler"] = {{"source", p.source}, {"why_not_cupti", p.why_not}, {"lost", lost_answers(p.source)}};
+  r["passes"] = p.passes;
+  r["wall_ms"] = plain;
+  r["profiled_wall_ms"] = profiled;
+  r["profiled_mean_ms"] = statistics_of(p.profiled_ms).mean;
+  r["slowdown"] = profiled / plain;
+  r["device_time"] = a.device();
+  r["attribution"] = a.attribution();
+  r["phases"] = a.phases();
+  r["attention_parts"] = a.attention();
+  r["ranges"] = a.ranges();
+  double product = peaks.product(c.precision.name), copy = peaks.copy();
+  r["peak_tflops"] = product / 1e12;
+  r["peak_gbs"] = copy / 1e9;
+  r["ops"] = a.ops(product, copy);
+  Overlap o = communication_overlap(p.trace.device);
+  if (o.communication_ns > 0)
+    r["communication"] = {{"ms", double(o.communication_ns) / 1e6 / double(p.passes)},
+                          {"overlapped", double(o.overlapped_ns) / double(o.communication_ns)}};
+  if (!pattern.empty()) {
+    auto wanted = [&](const Activity& x) { return x.range && matches(range_of(x.range).path(), pattern); };
+    r["selected"] = a.phase(pattern, a.where(wanted));
+  }
+  return r;
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,251 @@
+// A profile as people read it.
+#include <fmt/format.h>
+
+#include "lab/machine.h"
+#include "lab/units.h"
+#include "lab/view.h"
+#include "profile/kernel_table.h"
+
+namespace sinter::lab {
+namespace {
+
+std::string ms_text(const Json& ms) { return significant(ms.get<double>(), 4); }
+std::string share_text(const Json& share) { return percent_text(share.get<double>()); }
+std::string count_text(const Json& n) {
+  double x = n.get<double>();
+  return x == double(int64_t(x)) ? grouped(int64_t(x)) : significant(x, 4);
+}
+std::string cut(const std::string& name, size_t length = 72) {
+  std::string s = short_name(name);
+  return s.size() <= length ? s : s.substr(0, length - 1) + "…";
+}
+
+std::string config_text(const Json& r) {
+  return fmt::format("{}, batch {}, ctx {}, {}, {}", r.value("size", "custom"), r.value("batch", 0), r.value("ctx", 0),
+                     r.value("dtype", "?"), r.value("pass", "?"));
+}
+
+const Json* phase_named(const Json& r, const std::string& name) {
+  for (const Json& p : r.at("phases"))
+    if (p.at("phase") == name) return &p;
+  return nullptr;
+}
+const Json& whole(const Json& r) { return r.at("phases").back(); }
+
+std::string top_text(const Json& phase) {
+  const Json& t = phase.at("top");
+  return fmt::format("{}: {} times, {} of its time", cut(t.at("name")), count_text(t.at("instances")),
+                     share_text(t.at("share")));
+}
+
+std::string others_text(const Json& phase) {
+  std::string text;
+  for (const Json& k : phase.at("non_gemm_over_1_percent"))
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", cut(k.at("name"), 40), share_text(k.at("share")));
+  return text.empty() ? "none" : text;
+}
+
+std::string attention_text(const Json& a, const char* what, const char* first, const char* second, double unit,
+                           const char* name) {
+  return fmt::format("{} {} against {} {}: {}", significant(a.at(first).get<double>() / unit, 3), name,
+                     significant(a.at(second).get<double>() / unit, 3), name,
+                     percent_text(a.at(what).get<double>()));
+}
+
+// The questions of one configuration.
+Table answers(const Json& r) {
+  Table t;
+  t.title = "Answers: " + config_text(r);
+  t.columns = {{"question", true}, {"answer", true}};
+  auto add = [&](const std::string& q, const std::string& a) { t.rows.push_back({q, a}); };
+  for (const char* phase : {"forward", "backward", "whole pass"})
+    if (const Json* p = phase_named(r, phase)) add(fmt::format("which kernel takes most of the {}?", phase), top_text(*p));
+  for (const Json& p : r.at("phases"))
+    add(fmt::format("how much of the {} are matrix products?", p.at("phase").get<std::string>()),
+        share_text(p.at("gemm_share")));
+  if (const Json* p = phase_named(r, "forward")) add("other kernels over 1 % of the forward", others_text(*p));
+  add("other kernels over 1 % of it all", others_text(whole(r)));
+  const Json& parts = r.at("attention_parts");
+  for (const char* phase : {"forward", "backward"})
+    if (parts.contains(phase)) {
+      add(fmt::format("attention, {}: softmax against products, in time", phase),
+          attention_text(parts[phase], "time_ratio", "softmax_ms", "products_ms", 1, "ms"));
+      add(fmt::format("attention, {}: softmax against products, in FLOPs", phase),
+          attention_text(parts[phase], "flop_ratio", "softmax_flops", "products_flops", 1e9, "GFLOP"));
+    }
+  if (parts.empty())
+    add("attention: softmax against products", "not told apart here: the attention of this model enters no ranges scores, "
+                                               "softmax and value");
+  const Json& d = r.at("device_time");
+  bool cpu = r.at("profiler").at("source") == "clock";
+  add(cpu ? "time in ops against the wall clock" : "device time against the wall clock",
+      fmt::format("{} ms busy of {} ms ({})", ms_text(d.at("busy_ms")), ms_text(r.at("profiled_mean_ms")),
+                  percent_text(d.at("busy_ms").get<double>() / r.at("profiled_mean_ms").get<double>())));
+  add(cpu ? "time between ops" : "idle gaps",
+      fmt::format("{} ms in {} gaps, the longest {} ms", ms_text(d.at("idle_ms")), count_text(d.at("gaps")),
+                  ms_text(d.at("longest_gap_ms"))));
+  if (!cpu)
+    add("busy + idle against device events",
+        fmt::format("{} of {} ms", share_text(d.at("busy_and_idle_to_events")), ms_text(d.at("between_events_ms"))));
+  if (d.contains("launch_calls"))
+    add("launch overhead on the host",
+        fmt::format("{} calls, {} µs each, {} ms in all", count_text(d.at("launch_calls")),
+                    significant(d.at("launch_us_each").get<double>(), 3), ms_text(d.at("launch_ms"))));
+  const Json& a = r.at("attribution");
+  add("attributed to ranges",
+      fmt::format("{} of {} activities; by range {} ms, in all {} ms{}",
+                  grouped(a.at("activities").get<int64_t>() - a.at("unattributed").get<int64_t>()),
+                  grouped(a.at("activities").get<int64_t>()), ms_text(a.at("by_range_ms")), ms_text(a.at("total_ms")),
+                  a.at("dropped").get<int64_t>() ? "; the profiler lost " + count_text(a.at("dropped")) + " records"
+                                                 : ""));
+  if (r.contains("communication"))
+    add("communication overlapped with compute", share_text(r.at("communication").at("overlapped")));
+  else add("communication overlapped with compute", "there is no communication");
+  add("what profiling cost",
+      fmt::format("{} → {} ms a pass ({:+.1f} %)", ms_text(r.at("wall_ms")), ms_text(r.at("profiled_wall_ms")),
+                  100 * (r.at("slowdown").get<double>() - 1)));
+  return t;
+}
+
+Table kernels(const Json& phase, int64_t top, int64_t passes) {
+  Table t;
+  t.title = fmt::format("Kernels: {} ({} passes)", phase.at("phase").get<std::string>(), passes);
+  t.columns = {{"Time (%)"}, {"Total Time (ns)"}, {"Instances"}, {"Avg (ns)"}, {"Med (ns)"},
+               {"Min (ns)"}, {"Max (ns)"},        {"StdDev (ns)"}, {"Name", true}};
+  auto ns = [](const Json& v) { return fmt::format("{:.0f}", v.get<double>()); };
+  int64_t shown = 0;
+  for (const Json& k : phase.at("kernels")) {
+    if (shown++ == top) break;
+    t.rows.push_back({fmt::format("{:.1f}", 100 * k.at("time_share").get<double>()), ns(k.at("total_ns")),
+                      count_text(k.at("instances")), ns(k.at("avg_ns")), ns(k.at("med_ns")), ns(k.at("min_ns")),
+                      ns(k.at("max_ns")), ns(k.at("std_ns")), cut(k.at("name"))});
+  }
+  int64_t rest = int64_t(phase.at("kernels").size()) - top;
+  if (rest > 0) t.notes.push_back(fmt::format("… and {} more; --top {} shows all", rest, phase.at("kernels").size()));
+  if (phase.at("kernels").empty()) t.notes.push_back("nothing ran in a range that matches; ranges are listed below");
+  return t;
+}
+
+Table ranges(const Json& r) {
+  Table t;
+  t.title = "Time by range (a pass)";
+  t.columns = {{"range", true}, {"ms"}, {"%"}, {"launches"}, {"longest kernel", true}};
+  for (const Json& x : r.at("ranges"))
+    t.rows.push_back({x.at("range"), ms_text(x.at("ms")), fmt::format("{:.1f}", 100 * x.at("share").get<double>()),
+                      count_text(x.at("launches")), cut(x.at("top"), 48)});
+  return t;
+}
+
+Table ops(const Json& r) {
+  Table t;
+  t.title = fmt::format("Ops against the measured roofline ({} TFLOP/s {}, {} GB/s)",
+                        significant(r.at("peak_tflops").get<double>(), 3), r.value("dtype", ""),
+                        significant(r.at("peak_gbs").get<double>(), 4));
+  t.columns = {{"op", true}, {"calls"}, {"ms"}, {"TFLOP/s"}, {"GB/s"}, {"bound by", true}, {"% of roofline"}};
+  for (const Json& o : r.at("ops"))
+    t.rows.push_back({o.at("op"), count_text(o.at("calls")), ms_text(o.at("ms")),
+                      significant(o.at("tflops").get<double>(), 3), significant(o.at("gbs").get<double>(), 3),
+                      o.at("bound"), fmt::format("{:.0f}", 100 * o.at("of_roofline").get<double>())});
+  t.notes.push_back(
+      "GB/s counts every input read once and every output written once; more than 100 % means that a cache served it.");
+  return t;
+}
+
+// Several configurations: a row each.
+Table overview(const Json& results) {
+  Table t;
+  t.columns = {{"size", true},      {"ctx"},         {"dtype", true},    {"pass", true},
+               {"wall ms"},         {"busy ms"},     {"idle ms"},        {"busy + idle ÷ events"},
+               {"GEMM % forward"},  {"GEMM % pass"}, {"softmax ÷ products, time %"}, {"FLOPs %"},
+               {"launches"},        {"unattributed"}, {"top kernel, forward", true}, {"top kernel, pass", true},
+               {"others > 1 % of forward", true}};
+  for (const Json& r : results) {
+    std::vector<std::string> row{r.value("size", "custom"), std::to_string(r.value("ctx", 0)), r.value("dtype", "?"),
+                                 r.value("pass", "?")};
+    if (r.at("status") == "oom") {
+      row.resize(t.columns.size() - 1);
+      row.push_back("OOM: " + r.value("reason", ""));
+      t.rows.push_back(row);
+      continue;
+    }
+    const Json& d = r.at("device_time");
+    const Json* forward = phase_named(r, "forward");
+    const Json parts = r.at("attention_parts").value("forward", Json::object());
+    auto ratio = [&](const char* f) { return parts.contains(f) ? fmt::format("{:.1f}", 100 * parts[f].get<double>()) : ""; };
+    auto top = [&](const Json* p) {
+      return p ? fmt::format("{} ×{}", cut(p->at("top").at("name"), 44), count_text(p->at("top").at("instances"))) : "";
+    };
+    for (std::string s :
+         {ms_text(r.at("wall_ms")), ms_text(d.at("busy_ms")), ms_text(d.at("idle_ms")),
+          d.at("busy_and_idle_to_events").is_number()
+              ? fmt::format("{:.3f}", d.at("busy_and_idle_to_events").get<double>())
+              : "",
+          forward ? fmt::format("{:.1f}", 100 * forward->at("gemm_share").get<double>()) : "",
+          fmt::format("{:.1f}", 100 * whole(r).at("gemm_share").get<double>()), ratio("time_ratio"), ratio("flop_ratio"),
+          count_text(whole(r).at("launches")), count_text(r.at("attribution").at("unattributed")), top(forward),
+          top(&whole(r)), forward ? others_text(*forward) : ""})
+      row.push_back(s);
+    t.rows.push_back(row);
+  }
+  return t;
+}
+
+Chart chart_of(const Json& results) {
+  constexpr size_t most = 12;
+  Chart c;
+  c.title = "Time by range";
+  c.y_label = "ms a pass";
+  for (const Json& r : results) {
+    if (r.at("status") == "oom") continue;
+    if (c.categories.empty())
+      for (const Json& x : r.at("ranges"))
+        if (c.categories.size() < most) c.categories.push_back(x.at("range"));
+    Series s{config_text(r), {}};
+    for (const std::string& path : c.categories) {
+      std::optional<double> ms;
+      for (const Json& x : r.at("ranges"))
+        if (x.at("range") == path) ms = x.at("ms").get<double>();
+      s.values.push_back(ms);
+    }
+    c.series.push_back(std::move(s));
+  }
+  return c;
+}
+
+}  // namespace
+
+View profile_view(const Json& record) {
+  View v;
+  v.preamble = machine_lines(record.at("machine"));
+  const Json& results = record.at("results");
+  int64_t top = record.at("config").value("top", 10);
+  bool any = false;
+  for (const Json& r : results) {
+    if (r.at("status") == "oom") continue;
+    if (!any) {
+      const Json& p = r.at("profiler");
+      std::string source = p.at("source");
+      v.preamble.push_back(source == "cupti"    ? "profiler: CUPTI, kernels joined to ranges by correlation"
+                           : source == "events" ? "profiler: DEVICE EVENTS around each op"
+                                                : "profiler: the clock around each op");
+      if (!p.value("why_not_cupti", "").empty())
+        v.preamble.push_back("  CUPTI cannot be used: " + p["why_not_cupti"].get<std::string>());
+      for (const Json& lost : p.value("lost", Json::array())) v.preamble.push_back("  lost: " + lost.get<std::string>());
+    }
+    any = true;
+  }
+  if (results.size() != 1 || !any) {
+    v.tables.push_back(overview(results));
+  } else {
+    const Json& r = results[0];
+    v.tables.push_back(answers(r));
+    if (r.contains("selected")) v.tables.push_back(kernels(r.at("selected"), top, r.at("passes")));
+    for (const Json& p : r.at("phases")) v.tables.push_back(kernels(p, top, r.at("passes")));
+    v.tables.push_back(ranges(r));
+    v.tables.push_back(ops(r));
+  }
+  if (any) v.chart = chart_of(results);
+  return v;
+}
+
+}  // namespace sinter::lab

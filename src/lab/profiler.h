@@ -1,0 +1,49 @@
+// Runs passes of a workload while recording what the device does, and for whom.
+#pragma once
+#include <map>
+#include <memory>
+
+#include "backend/activity_recorder.h"
+#include "lab/workload.h"
+#include "profile/trace.h"
+
+namespace sinter::lab {
+
+// What the calls of an op within a range had to do.
+struct OpCost {
+  int64_t calls = 0;
+  double matmul_flops = 0, other_flops = 0, bytes = 0;
+};
+
+struct Profile {
+  std::string source;              // "cupti", "events" (one pair of device events per op) or "clock" (CPU)
+  std::string why_not;             // why it is not CUPTI, where it was wanted
+  Trace trace;                     // all profiled passes; its device times are what the tables are made of
+  std::map<uint32_t, OpCost> ops;  // by range of kind op
+  int64_t passes = 0, dropped = 0;
+  std::vector<double> plain_ms, profiled_ms;  // wall clock around synchronised passes, without and with recording
+  std::vector<double> device_ms;              // of the profiled ones, between device events
+};
+
+enum class ProfilerChoice { automatic, cupti, events };
+ProfilerChoice profiler_named(const std::string& name);
+
+class Profiler {
+ public:
+  // Before the model is made: what is captured into graphs later keeps its names.
+  Profiler(DeviceType device, ProfilerChoice choice);
+  ~Profiler();
+  const std::string& source() const { return source_; }
+
+  // Warm-up, then `passes` plain and `passes` recorded ones. None if interrupted.
+  std::optional<Profile> run(Workload& work, int64_t warmup, int64_t passes, bool with_memory);
+
+ private:
+  class Correlator;
+  DeviceType device_;
+  std::string source_, why_not_;
+  std::unique_ptr<ActivityRecorder> recorder_;
+  std::unique_ptr<Correlator> correlator_;
+};
+
+}  // namespace sinter::lab
