@@ -7,6 +7,8 @@
 #   warmup    warm-up 0, 1, 2, 5, each in a fresh process, with the one-time costs
 #   host      host cost of a recorded op beside the bare call (Google Benchmark)
 #   cpu       whole step beside PyTorch on this machine's CPU, two threads
+#   profile   kernel profile, sizes × ctx 128…1024 × fp32, bf16; one in full
+#   memory    memory of sizes × ctx 128, 256, 512 × fp32, bf16 × forward, step; timelines of 2.7B
 #   precision, doctor
 set -eu
 build=$1 out=$2
@@ -31,6 +33,19 @@ for step in "$@"; do
   cpu)
     record cpu bench model --device cpu --threads 2 --size tiny,mini --ctx 128 --pass step --peer torch-plain,torch-best \
       --python "${PYTHON:-python3}" ;;
+  profile)
+    record profile profile model --device cuda --size "${SIZES:-small,medium,large,xl,2.7B}" --ctx 128,256,512,1024 \
+      --dtype fp32,bf16 --warmup 2 --steps 3
+    "$sinter" profile model --device cuda --size small --dtype bf16 > "$out/small_bf16.txt" ;;
+  memory)
+    record memory memory model --device cuda --size "${SIZES:-small,medium,large,xl,2.7B}" --ctx 128,256,512 \
+      --dtype fp32,bf16 --pass forward,step
+    for dtype in fp32 bf16; do
+      for pass in forward step; do
+        "$sinter" memory model --device cuda --size 2.7B --dtype $dtype --pass $pass --plot "$out/2.7B_${dtype}_$pass.svg" \
+          > "$out/2.7B_${dtype}_$pass.txt"
+      done
+    done ;;
   precision) record precision precision ;;
   doctor) "$sinter" doctor --json "$out/doctor.json" ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;

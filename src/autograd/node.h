@@ -39,7 +39,7 @@ class Node : public GradientTarget {
   int64_t visited = 0;   // the backward pass that last reached this node
   DeviceType device = DeviceType::cpu;
   const RangeNode* range = nullptr;  // where the call was made
-  std::optional<DType> autocast;  // in force when the call was made
+  std::optional<DType> autocast;     // in force when the call was made
   int n_in = 0, n_out = 0;
   bool done = false;  // its saved tensors are gone
   std::array<Input, max_recorded_inputs> in;

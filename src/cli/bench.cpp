@@ -1,9 +1,8 @@
 // sinter bench model
-#include "lab/bench_model.h"
-
 #include "cli/app.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
+#include "lab/bench_model.h"
 
 namespace sinter::cli {
 namespace {

@@ -1,14 +1,14 @@
 // sinter memory model
-#include "lab/memory_model.h"
-
 #include "cli/app.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
+#include "lab/memory_model.h"
 
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples = R"(The model runs two passes: the first makes gradients and moments, the second is like all later ones.
+constexpr const char* examples =
+    R"(The model runs two passes: the first makes gradients and moments, the second is like all later ones.
 
 Examples:
   sinter memory model                                           peaks by category and phase, the largest allocations
@@ -35,8 +35,10 @@ void add_memory(CLI::App& app, Action& action, const MakeModel& make_model) {
   add_model_flags(*model, flags->model);
   model->add_flag("--predict", flags->memory.predict, "a dry run: nothing is computed or allocated, no GPU is needed")
       ->group("Memory");
-  add_text(*model, "--card", flags->memory.card, "the GPU it should fit on: T4-16, 4090-24, A100-40, …", "NAME", "Memory");
-  add_text(*model, "--largest", flags->largest, "how many of the largest allocations to list (default 10)", "N", "Memory");
+  add_text(*model, "--card", flags->memory.card, "the GPU it should fit on: T4-16, 4090-24, A100-40, …", "NAME",
+           "Memory");
+  add_text(*model, "--largest", flags->largest, "how many of the largest allocations to list (default 10)", "N",
+           "Memory");
   add_text(*model, "--snapshot", flags->memory.snapshot, "write a memory snapshot as PyTorch does", "FILE.pickle|.json",
            "Output");
   add_output_flags(*model, flags->output, Plot::yes);

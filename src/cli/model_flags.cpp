@@ -53,8 +53,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   add("batch", "N,..", "sequences per step (default 4)", shape);
   add("rope_theta", "X", "RoPE's base (default 10000)", shape);
   add("norm_eps", "X", "RMSNorm's epsilon (default 1e-5)", shape);
-  add_text(command, "--config", flags.config, "a sinter record, or a Hugging Face config.json; flags override it", "FILE",
-           shape);
+  add_text(command, "--config", flags.config, "a sinter record, or a Hugging Face config.json; flags override it",
+           "FILE", shape);
   add("device", "cpu|cuda", "where to run (default: cuda if there is a GPU)", run);
   add("dtype", "NAME,..", "fp32, tf32, bf16, fp16; 16-bit means mixed precision with fp32 masters (default fp32)", run);
   add("pass", "NAME,..", "forward, forward-backward, step (default step)", run);

@@ -1,14 +1,14 @@
 // sinter profile model
-#include "lab/profile_model.h"
-
 #include "cli/app.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
+#include "lab/profile_model.h"
 
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples = R"(Lists are allowed for every shape flag, --dtype and --pass; several configurations make a table with a row each.
+constexpr const char* examples =
+    R"(Lists are allowed for every shape flag, --dtype and --pass; several configurations make a table with a row each.
 
 Examples:
   sinter profile model                                         where the time of a training step goes
@@ -34,8 +34,8 @@ void add_profile(CLI::App& app, Action& action, const MakeModel& make_model) {
   add_model_flags(*model, flags->model);
   add_text(*model, "--profiler", flags->profiler,
            "auto (CUPTI if it can be had), cupti, or events: a pair of device events per op", "NAME", "Profile");
-  add_text(*model, "--range", flags->profile.range, "also the kernels of the ranges whose path contains this", "PATTERN",
-           "Profile");
+  add_text(*model, "--range", flags->profile.range, "also the kernels of the ranges whose path contains this",
+           "PATTERN", "Profile");
   add_text(*model, "--top", flags->top, "rows of a kernel table (default 10)", "N", "Profile");
   add_text(*model, "--trace", flags->profile.trace, "write a Chrome/Perfetto trace in Kineto's format", "FILE.json",
            "Output");

@@ -9,16 +9,16 @@ namespace sinter {
 struct Activity {
   enum Kind : uint8_t { kernel, copy, fill, runtime_call };
   Kind kind = kernel;
-  std::string name;                   // a kernel's as compiled (demangled); "Memcpy DtoD (Device -> Device)"; "cudaLaunchKernel"
-  int64_t begin_ns = 0, end_ns = 0;   // the host's steady clock
-  uint32_t range = 0;                 // id of the range that launched it; 0: none
-  uint32_t correlation = 0;           // the same for a runtime call and what it launched; 0: none
-  int device = 0, stream = 0;         // of what ran on the device; ids as the driver counts, never 0 there
-  int64_t thread = 0;                 // of a runtime call
-  int64_t bytes = 0;                  // copies and fills
-  int grid[3] = {}, block[3] = {};    // kernels, where known
+  std::string name;  // a kernel's as compiled (demangled); "Memcpy DtoD (Device -> Device)"; "cudaLaunchKernel"
+  int64_t begin_ns = 0, end_ns = 0;  // the host's steady clock
+  uint32_t range = 0;                // id of the range that launched it; 0: none
+  uint32_t correlation = 0;          // the same for a runtime call and what it launched; 0: none
+  int device = 0, stream = 0;        // of what ran on the device; ids as the driver counts, never 0 there
+  int64_t thread = 0;                // of a runtime call
+  int64_t bytes = 0;                 // copies and fills
+  int grid[3] = {}, block[3] = {};   // kernels, where known
   int registers = 0, shared_bytes = 0;
-  bool from_graph = false;            // replayed by a CUDA graph
+  bool from_graph = false;  // replayed by a CUDA graph
 
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };

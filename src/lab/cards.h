@@ -9,7 +9,7 @@ struct Card {
   int64_t bytes;     // what the driver reports in all
   int compute_capability;
 };
-const std::vector<Card>& known_cards();       // the smallest first
+const std::vector<Card>& known_cards();           // the smallest first
 const Card& card_named(const std::string& name);  // refuses unknown ones, listing those there are
 
 // The CUDA context and the libraries' own memory, which the allocator does not see (docs/memory.md says where it comes from).

@@ -166,9 +166,9 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
     Json r = run_one(c, options, runs.size() == 1, make_model);
     all_oom = all_oom && r["status"] == "oom";
     if (runs.size() > 1)
-      progress.done(fmt::format("{}: {}", c.text(),
-                                r["status"] == "oom" ? r["reason"].get<std::string>()
-                                                     : "peak " + bytes_text(r["peak_bytes"].get<double>())));
+      progress.done(fmt::format(
+          "{}: {}", c.text(),
+          r["status"] == "oom" ? r["reason"].get<std::string>() : "peak " + bytes_text(r["peak_bytes"].get<double>())));
     record["results"].push_back(std::move(r));
   }
   OutputOptions out = output;

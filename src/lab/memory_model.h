@@ -7,10 +7,10 @@ namespace sinter::lab {
 
 struct MemoryOptions {
   SweepOptions sweep;
-  bool predict = false;   // on the meta device: nothing is allocated, no GPU is needed
-  std::string card;       // the GPU it should fit on
-  std::string snapshot;   // FILE.pickle or .json
-  int64_t largest = 10;   // how many allocations to list
+  bool predict = false;  // on the meta device: nothing is allocated, no GPU is needed
+  std::string card;      // the GPU it should fit on
+  std::string snapshot;  // FILE.pickle or .json
+  int64_t largest = 10;  // how many allocations to list
 };
 int memory_model(const MemoryOptions& options, const OutputOptions& output, const MakeModel& make_model);
 

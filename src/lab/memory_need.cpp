@@ -58,9 +58,10 @@ Fit fit_of(const Need& need, const RunConfig& c) {
     fit.reason =
         fmt::format("needs {}, {} are free", bytes_text(double(need.bytes())), bytes_text(double(fit.free_bytes)));
   else if (need.reserved() > fit.free_bytes)
-    fit.warning = fmt::format("needs {} in segments, {} are free: cached memory will be given back and taken again, which "
-                              "takes time",
-                              bytes_text(double(need.reserved())), bytes_text(double(fit.free_bytes)));
+    fit.warning = fmt::format(
+        "needs {} in segments, {} are free: cached memory will be given back and taken again, which "
+        "takes time",
+        bytes_text(double(need.reserved())), bytes_text(double(fit.free_bytes)));
   return fit;
 }
 

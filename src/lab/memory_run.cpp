@@ -59,7 +59,7 @@ template <class F> void replay(const MemoryRun& run, F&& visit) {
 std::string source_of(const RangeNode& op) {
   // The module's line says more than that of the op's definition, which is the same for every caller.
   const RangeNode& n = op.kind == RangeKind::op && op.parent->parent ? *op.parent : op;
-  return n.parent ? fmt::format("{}:{}", n.where.file_name(), n.where.line()) : "";
+  return n.parent ? fmt::format("{}:{}", n.where.file, n.where.line) : "";
 }
 
 }  // namespace
@@ -146,8 +146,8 @@ std::vector<HeldAtPeak> held_at_peak(const MemoryRun& run) {
   std::map<std::string, HeldAtPeak> groups;
   for (const auto& [address, e] : at_peak) {
     const RangeNode& range = range_of(e->range);
-    HeldAtPeak h{0, 0, e->category, e->tensor.rank >= 0 ? describe(e->tensor) : "", general_path(range),
-                 source_of(range)};
+    HeldAtPeak h{
+        0, 0, e->category, e->tensor.rank >= 0 ? describe(e->tensor) : "", general_path(range), source_of(range)};
     HeldAtPeak& g = groups.emplace(fmt::format("{}|{}|{}", h.range, h.tensor, int(h.category)), h).first->second;
     ++g.count;
     g.bytes += e->bytes;
@@ -171,8 +171,8 @@ class Ranges {
     list.push_back({{"name", n.name},
                     {"parent", parent},
                     {"kind", kinds[int(n.kind)]},
-                    {"file", n.parent ? n.where.file_name() : ""},
-                    {"line", n.where.line()}});
+                    {"file", n.parent ? n.where.file : ""},
+                    {"line", n.where.line}});
     return index_[n.id] = int(list.size()) - 1;
   }
   Json list = Json::array();
@@ -188,7 +188,9 @@ Json timeline_json(const MemoryRun& run, const RunConfig& c, bool predicted) {
   auto us = [&](int64_t ns) { return double(ns - origin) / 1e3; };
   Json t = {{"title", c.text()},
             {"predicted", predicted},
-            {"device", predicted ? std::string("predicted for ") + name_of(c.device) : backend_of(c.device).info().name},
+            {"device", !predicted                     ? backend_of(c.device).info().name
+                       : c.device == DeviceType::cuda ? "a CUDA GPU"
+                                                      : "the CPU"},
             {"duration_us", us(run.phases.back().end_ns)},
             {"capacity", run.snapshot.memory_bytes > 0 ? Json(run.snapshot.memory_bytes) : Json()},
             {"clock", predicted ? "time of the dry run, which computes nothing: order and proportion, not duration"

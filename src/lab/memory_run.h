@@ -13,9 +13,9 @@ struct MemoryRun {
   };
   std::vector<Phase> phases;
   Snapshot snapshot;
-  std::vector<SegmentState> at_start;                   // what was held before
-  std::vector<std::pair<uint32_t, int64_t>> leaks;      // range, bytes it held more after the second pass than the first
-  int64_t outside_bytes = 0;                            // in use on the device but not the allocator's; 0 if unknown
+  std::vector<SegmentState> at_start;               // what was held before
+  std::vector<std::pair<uint32_t, int64_t>> leaks;  // range, bytes it held more after the second pass than the first
+  int64_t outside_bytes = 0;                        // in use on the device but not the allocator's; 0 if unknown
 };
 // `where` is the configuration's device, or meta. Memory errors carry on up, with the events lost.
 MemoryRun run_memory(const RunConfig& config, DeviceType where, const MakeModel& make_model);

@@ -61,25 +61,25 @@ std::vector<std::string> summary(const Json& r) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("peak {} allocated, {} in segments taken from the device", size_text(r.at("peak_bytes")),
                               size_text(r.at("reserved_bytes"))));
-  lines.push_back(fmt::format("one residual-stream tensor (batch × ctx × d_model, fp32): {}",
-                              size_text(r.at("residual_bytes"))));
+  lines.push_back(
+      fmt::format("one residual-stream tensor (batch × ctx × d_model, fp32): {}", size_text(r.at("residual_bytes"))));
   if (r.contains("predicted_phases_equal"))
     lines.push_back(r["predicted_phases_equal"] == true
                         ? "prediction: equal to the byte, in every category at every phase"
                         : fmt::format("prediction: DIFFERS; it said {}", size_text(r.at("predicted_peak_bytes"))));
   if (r.contains("device_bytes"))
-    lines.push_back(fmt::format("on the device: {} in use, {} of it outside the allocator (CUDA context, libraries); "
-                                "predicted {} ({})",
-                                size_text(r["device_bytes"]), size_text(r.at("outside_bytes")),
-                                size_text(r.at("predicted_device_bytes")),
-                                percent_text(r.at("predicted_to_device").get<double>())));
+    lines.push_back(fmt::format(
+        "on the device: {} in use, {} of it outside the allocator (CUDA context, libraries); "
+        "predicted {} ({})",
+        size_text(r["device_bytes"]), size_text(r.at("outside_bytes")), size_text(r.at("predicted_device_bytes")),
+        percent_text(r.at("predicted_to_device").get<double>())));
   for (const Json& leak : r.at("leaks"))
     lines.push_back(fmt::format("LEAK: {} more after each pass, allocated in {}", size_text(leak.at("bytes_per_pass")),
                                 leak.at("range").get<std::string>()));
   if (r.contains("cards")) {
     const Json& c = r["cards"];
-    std::string line = fmt::format("needs {} of a GPU's memory; fits on: {}; not on: {}", size_text(c.at("device_bytes")),
-                                   joined(c.at("fits")), joined(c.at("does_not_fit")));
+    std::string line = fmt::format("needs {} of a GPU's memory; fits on: {}; not on: {}",
+                                   size_text(c.at("device_bytes")), joined(c.at("fits")), joined(c.at("does_not_fit")));
     if (c.contains("card")) {
       std::string card = c["card"];
       if (c.at("card_fits") == true) line += fmt::format(". {}: fits", card);
@@ -96,7 +96,8 @@ Table overview(const Json& results, bool published) {
   Table t;
   t.columns = {{"size", true}, {"batch"}, {"ctx"}, {"dtype", true}, {"pass", true}, {"peak"}};
   for (const std::string& c : category_names()) t.columns.push_back({c});
-  for (const char* c : {"segments", "on the device", "predicted ÷ measured", "residual tensor"}) t.columns.push_back({c});
+  for (const char* c : {"segments", "on the device", "predicted ÷ measured", "residual tensor"})
+    t.columns.push_back({c});
   t.columns.push_back({"prediction", true});
   t.columns.push_back({"published", true});
   t.columns.push_back({"status", true});
@@ -113,9 +114,11 @@ Table overview(const Json& results, bool published) {
     add_categories(row, r.at("peak_by"));
     row.push_back(size_text(r.at("reserved_bytes")));
     row.push_back(r.contains("device_bytes") ? size_text(r["device_bytes"]) : "");
-    row.push_back(r.contains("predicted_to_device") ? fmt::format("{:.3f}", r["predicted_to_device"].get<double>()) : "");
+    row.push_back(r.contains("predicted_to_device") ? fmt::format("{:.3f}", r["predicted_to_device"].get<double>())
+                                                    : "");
     row.push_back(size_text(r.at("residual_bytes")));
-    row.push_back(r.contains("predicted_phases_equal") ? (r["predicted_phases_equal"] == true ? "equal" : "DIFFERS") : "");
+    row.push_back(r.contains("predicted_phases_equal") ? (r["predicted_phases_equal"] == true ? "equal" : "DIFFERS")
+                                                       : "");
     row.push_back(published ? published_memory(r.value("size", ""), r.value("pass", ""), r.value("ctx", 0L)) : "");
     row.push_back(r.at("leaks").empty() ? "" : "LEAK in " + r["leaks"][0].at("range").get<std::string>());
     t.rows.push_back(row);

@@ -69,7 +69,8 @@ int profile_model(const ProfileOptions& options, const OutputOptions& output, co
     record["results"].push_back(*r);
     progress.done(fmt::format("{}: {}", c.text(), outcome(*r)));
   }
-  if (!options.trace.empty() && !all_oom) progress.done("trace: " + options.trace + " (ui.perfetto.dev, chrome://tracing)");
+  if (!options.trace.empty() && !all_oom)
+    progress.done("trace: " + options.trace + " (ui.perfetto.dev, chrome://tracing)");
   OutputOptions out = output;
   if (record["results"].empty()) out.plot.clear();
   write_output(out, record);

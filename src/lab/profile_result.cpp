@@ -114,12 +114,8 @@ class Analysis {
         if (int part = part_of(range_of(id)); part >= 0)
           flops[part] += (cost.matmul_flops + cost.other_flops) / passes_;
       if (time[1] == 0) continue;
-      result[phase] = {{"softmax_ms", time[0]},
-                       {"products_ms", time[1]},
-                       {"time_ratio", time[0] / time[1]},
-                       {"softmax_flops", flops[0]},
-                       {"products_flops", flops[1]},
-                       {"flop_ratio", flops[0] / flops[1]}};
+      result[phase] = {{"softmax_ms", time[0]},     {"products_ms", time[1]},     {"time_ratio", time[0] / time[1]},
+                       {"softmax_flops", flops[0]}, {"products_flops", flops[1]}, {"flop_ratio", flops[0] / flops[1]}};
     }
     return result;
   }
@@ -215,8 +211,7 @@ class Analysis {
 
 std::vector<std::string> lost_answers(const std::string& source) {
   if (source != "events") return {};
-  return {"kernel names and how many kernels an op launches (an op is one row)",
-          "launch overhead",
+  return {"kernel names and how many kernels an op launches (an op is one row)", "launch overhead",
           "exact idle gaps: the events stand between the ops and are counted with them",
           "copies and fills outside ops"};
 }

@@ -48,8 +48,7 @@ std::string others_text(const Json& phase) {
 std::string attention_text(const Json& a, const char* what, const char* first, const char* second, double unit,
                            const char* name) {
   return fmt::format("{} {} against {} {}: {}", significant(a.at(first).get<double>() / unit, 3), name,
-                     significant(a.at(second).get<double>() / unit, 3), name,
-                     percent_text(a.at(what).get<double>()));
+                     significant(a.at(second).get<double>() / unit, 3), name, percent_text(a.at(what).get<double>()));
 }
 
 // The questions of one configuration.
@@ -59,7 +58,8 @@ Table answers(const Json& r) {
   t.columns = {{"question", true}, {"answer", true}};
   auto add = [&](const std::string& q, const std::string& a) { t.rows.push_back({q, a}); };
   for (const char* phase : {"forward", "backward", "whole pass"})
-    if (const Json* p = phase_named(r, phase)) add(fmt::format("which kernel takes most of the {}?", phase), top_text(*p));
+    if (const Json* p = phase_named(r, phase))
+      add(fmt::format("which kernel takes most of the {}?", phase), top_text(*p));
   for (const Json& p : r.at("phases"))
     add(fmt::format("how much of the {} are matrix products?", p.at("phase").get<std::string>()),
         share_text(p.at("gemm_share")));
@@ -74,8 +74,9 @@ Table answers(const Json& r) {
           attention_text(parts[phase], "flop_ratio", "softmax_flops", "products_flops", 1e9, "GFLOP"));
     }
   if (parts.empty())
-    add("attention: softmax against products", "not told apart here: the attention of this model enters no ranges scores, "
-                                               "softmax and value");
+    add("attention: softmax against products",
+        "not told apart here: the attention of this model enters no ranges scores, "
+        "softmax and value");
   const Json& d = r.at("device_time");
   bool cpu = r.at("profiler").at("source") == "clock";
   add(cpu ? "time in ops against the wall clock" : "device time against the wall clock",
@@ -93,11 +94,11 @@ Table answers(const Json& r) {
                     significant(d.at("launch_us_each").get<double>(), 3), ms_text(d.at("launch_ms"))));
   const Json& a = r.at("attribution");
   add("attributed to ranges",
-      fmt::format("{} of {} activities; by range {} ms, in all {} ms{}",
-                  grouped(a.at("activities").get<int64_t>() - a.at("unattributed").get<int64_t>()),
-                  grouped(a.at("activities").get<int64_t>()), ms_text(a.at("by_range_ms")), ms_text(a.at("total_ms")),
-                  a.at("dropped").get<int64_t>() ? "; the profiler lost " + count_text(a.at("dropped")) + " records"
-                                                 : ""));
+      fmt::format(
+          "{} of {} activities; by range {} ms, in all {} ms{}",
+          grouped(a.at("activities").get<int64_t>() - a.at("unattributed").get<int64_t>()),
+          grouped(a.at("activities").get<int64_t>()), ms_text(a.at("by_range_ms")), ms_text(a.at("total_ms")),
+          a.at("dropped").get<int64_t>() ? "; the profiler lost " + count_text(a.at("dropped")) + " records" : ""));
   if (r.contains("communication"))
     add("communication overlapped with compute", share_text(r.at("communication").at("overlapped")));
   else add("communication overlapped with compute", "there is no communication");
@@ -110,7 +111,7 @@ Table answers(const Json& r) {
 Table kernels(const Json& phase, int64_t top, int64_t passes) {
   Table t;
   t.title = fmt::format("Kernels: {} ({} passes)", phase.at("phase").get<std::string>(), passes);
-  t.columns = {{"Time (%)"}, {"Total Time (ns)"}, {"Instances"}, {"Avg (ns)"}, {"Med (ns)"},
+  t.columns = {{"Time (%)"}, {"Total Time (ns)"}, {"Instances"},   {"Avg (ns)"},  {"Med (ns)"},
                {"Min (ns)"}, {"Max (ns)"},        {"StdDev (ns)"}, {"Name", true}};
   auto ns = [](const Json& v) { return fmt::format("{:.0f}", v.get<double>()); };
   int64_t shown = 0;
@@ -154,10 +155,22 @@ Table ops(const Json& r) {
 // Several configurations: a row each.
 Table overview(const Json& results) {
   Table t;
-  t.columns = {{"size", true},      {"ctx"},         {"dtype", true},    {"pass", true},
-               {"wall ms"},         {"busy ms"},     {"idle ms"},        {"busy + idle ÷ events"},
-               {"GEMM % forward"},  {"GEMM % pass"}, {"softmax ÷ products, time %"}, {"FLOPs %"},
-               {"launches"},        {"unattributed"}, {"top kernel, forward", true}, {"top kernel, pass", true},
+  t.columns = {{"size", true},
+               {"ctx"},
+               {"dtype", true},
+               {"pass", true},
+               {"wall ms"},
+               {"busy ms"},
+               {"idle ms"},
+               {"busy + idle ÷ events"},
+               {"GEMM % forward"},
+               {"GEMM % pass"},
+               {"softmax ÷ products, time %"},
+               {"FLOPs %"},
+               {"launches"},
+               {"unattributed"},
+               {"top kernel, forward", true},
+               {"top kernel, pass", true},
                {"others > 1 % of forward", true}};
   for (const Json& r : results) {
     std::vector<std::string> row{r.value("size", "custom"), std::to_string(r.value("ctx", 0)), r.value("dtype", "?"),
@@ -171,7 +184,9 @@ Table overview(const Json& results) {
     const Json& d = r.at("device_time");
     const Json* forward = phase_named(r, "forward");
     const Json parts = r.at("attention_parts").value("forward", Json::object());
-    auto ratio = [&](const char* f) { return parts.contains(f) ? fmt::format("{:.1f}", 100 * parts[f].get<double>()) : ""; };
+    auto ratio = [&](const char* f) {
+      return parts.contains(f) ? fmt::format("{:.1f}", 100 * parts[f].get<double>()) : "";
+    };
     auto top = [&](const Json* p) {
       return p ? fmt::format("{} ×{}", cut(p->at("top").at("name"), 44), count_text(p->at("top").at("instances"))) : "";
     };
@@ -181,9 +196,9 @@ Table overview(const Json& results) {
               ? fmt::format("{:.3f}", d.at("busy_and_idle_to_events").get<double>())
               : "",
           forward ? fmt::format("{:.1f}", 100 * forward->at("gemm_share").get<double>()) : "",
-          fmt::format("{:.1f}", 100 * whole(r).at("gemm_share").get<double>()), ratio("time_ratio"), ratio("flop_ratio"),
-          count_text(whole(r).at("launches")), count_text(r.at("attribution").at("unattributed")), top(forward),
-          top(&whole(r)), forward ? others_text(*forward) : ""})
+          fmt::format("{:.1f}", 100 * whole(r).at("gemm_share").get<double>()), ratio("time_ratio"),
+          ratio("flop_ratio"), count_text(whole(r).at("launches")), count_text(r.at("attribution").at("unattributed")),
+          top(forward), top(&whole(r)), forward ? others_text(*forward) : ""})
       row.push_back(s);
     t.rows.push_back(row);
   }
@@ -230,7 +245,8 @@ View profile_view(const Json& record) {
                                                 : "profiler: the clock around each op");
       if (!p.value("why_not_cupti", "").empty())
         v.preamble.push_back("  CUPTI cannot be used: " + p["why_not_cupti"].get<std::string>());
-      for (const Json& lost : p.value("lost", Json::array())) v.preamble.push_back("  lost: " + lost.get<std::string>());
+      for (const Json& lost : p.value("lost", Json::array()))
+        v.preamble.push_back("  lost: " + lost.get<std::string>());
     }
     any = true;
   }

@@ -164,7 +164,7 @@ Profiler::Profiler(DeviceType device, ProfilerChoice choice) : device_(device) {
 }
 Profiler::~Profiler() = default;
 
-std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t passes, bool with_memory) {
+std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t passes, bool for_trace) {
   Profile p;
   p.source = source_;
   p.why_not = why_not_;
@@ -182,12 +182,13 @@ std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t pas
 
   CachingAllocator& allocator = allocator_of(device_);
   int64_t allocated = allocator.stats().allocated;
-  if (with_memory) allocator.record_events(true);
+  if (for_trace) allocator.record_events(true);
   {
     CostCounter costs;
     OpClock clock;
     std::optional<OpEvents> events;
-    RangeRecorder ranges;
+    std::optional<RangeRecorder> ranges;
+    if (for_trace) ranges.emplace();
     Listening counting(costs);
     std::optional<Listening> timing;
     if (source_ == "clock") timing.emplace(clock);
@@ -208,11 +209,11 @@ std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t pas
     }
     if (source_ == "clock") p.trace.device = std::move(clock.activities);
     if (events) p.trace.device = events->take();
-    p.trace.ranges = ranges.take();
+    if (ranges) p.trace.ranges = ranges->take();
     p.ops = std::move(costs.ops);
     if (stopped) return {};
   }
-  if (with_memory) {
+  if (for_trace) {
     p.trace.memory = memory_curve(allocator.take_events(), allocated);
     allocator.record_events(false);
   }

@@ -35,8 +35,9 @@ class Profiler {
   ~Profiler();
   const std::string& source() const { return source_; }
 
-  // Warm-up, then `passes` plain and `passes` recorded ones. None if interrupted.
-  std::optional<Profile> run(Workload& work, int64_t warmup, int64_t passes, bool with_memory);
+  // Warm-up, then `passes` plain and `passes` recorded ones; for a trace also the host's ranges and the memory in use,
+  // which costs a little more. None if interrupted.
+  std::optional<Profile> run(Workload& work, int64_t warmup, int64_t passes, bool for_trace);
 
  private:
   class Correlator;

@@ -128,8 +128,8 @@ CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, boo
 }
 
 void CachingAllocator::split(Block* block, int64_t bytes) {
-  Block* rest = new_block(
-      {block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small});
+  Block* rest =
+      new_block({block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small});
   if (rest->next) rest->next->previous = rest;
   block->next = rest;
   block->bytes = bytes;
@@ -248,16 +248,15 @@ void CachingAllocator::log(MemoryEvent::Action action, const Block& block) {
   auto now = std::chrono::steady_clock::now().time_since_epoch();
   int64_t time = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   last_event_ns_ = std::max(time, last_event_ns_ + 1);  // no two at the same time: their order is known from it
-  events_.push_back({last_event_ns_, action, block.category,
-                     reinterpret_cast<uint64_t>(block.address), block.bytes, block.requested, block.stream,
-                     Range::current().id, block.tensor});
+  events_.push_back({last_event_ns_, action, block.category, reinterpret_cast<uint64_t>(block.address), block.bytes,
+                     block.requested, block.stream, Range::current().id, block.tensor});
 }
 
 // Giving back happens in destructors, so this cannot throw; the block, which others may hold by now, is left alone.
 void CachingAllocator::report_double_free(const Block& block) noexcept {
-  std::string fault = fmt::format("double free on {}: {} allocated in {} were freed in {}, and again in {}",
-                                  device_name_, mib(block.requested), place(block.allocated_in), place(block.freed_in),
-                                  place(Range::current().id));
+  std::string fault =
+      fmt::format("double free on {}: {} allocated in {} were freed in {}, and again in {}", device_name_,
+                  mib(block.requested), place(block.allocated_in), place(block.freed_in), place(Range::current().id));
   fmt::print(stderr, "sinter: {}\n", fault);
   faults_.push_back(std::move(fault));
 }
@@ -266,8 +265,8 @@ std::string CachingAllocator::holders_by_category() const {
   std::string holders;
   for (int c = 0; c < memory_category_count; ++c)
     if (stats_.allocated_by[c] > 0)
-      holders += fmt::format("{}{} {}", holders.empty() ? "" : ", ", name_of(MemoryCategory(c)),
-                             mib(stats_.allocated_by[c]));
+      holders +=
+          fmt::format("{}{} {}", holders.empty() ? "" : ", ", name_of(MemoryCategory(c)), mib(stats_.allocated_by[c]));
   return holders.empty() ? "nothing" : holders;
 }
 

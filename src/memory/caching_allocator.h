@@ -109,9 +109,9 @@ class CachingAllocator : public Allocator {
   std::vector<MemoryEvent> take_events();
 
   std::vector<SegmentState> segments() const;
-  int64_t allocation_count() const;              // so far
-  std::vector<std::string> faults() const;       // double frees so far: who allocated, who freed
-  int64_t free_on_device() const;                // what the device could still give
+  int64_t allocation_count() const;         // so far
+  std::vector<std::string> faults() const;  // double frees so far: who allocated, who freed
+  int64_t free_on_device() const;           // what the device could still give
   // Every block is handed out full of NaNs, so that a kernel that reads what nobody wrote is found out.
   void poison(bool on);
 

@@ -178,8 +178,8 @@ std::string shown_file(const std::string& file) {
 void write_frame(Writer& w, const RangeNode& range) {
   w.shared(2 * uint64_t(range.id), [&] {
     w.begin_dict();
-    w.field("filename", range.parent ? shown_file(range.where.file_name()) : "sinter");
-    w.field("line", int64_t(range.where.line()));
+    w.field("filename", range.parent ? shown_file(range.where.file) : "sinter");
+    w.field("line", int64_t(range.where.line));
     w.field("name", range.parent ? shown_name(range.name) : "outside any range");
     w.end_dict();
   });

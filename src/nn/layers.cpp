@@ -12,8 +12,7 @@ ParameterSpec linear_spec(const std::string& name, int64_t in, int64_t out) {
   return {name + ".weight", {out, in}, Init::linear(in, out)};
 }
 
-Tensor named_linear(const char* name, const Tensor& x, const Tensor& weight,
-                    std::source_location caller = std::source_location::current()) {
+Tensor named_linear(const char* name, const Tensor& x, const Tensor& weight, Place caller = Place::here()) {
   Range range(name, RangeKind::module, caller);
   return linear(x, weight);
 }

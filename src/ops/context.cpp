@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 
+#include "backend/activity_recorder.h"
+#include "profile/range.h"
+
 namespace sinter {
 namespace {
 
@@ -15,9 +18,19 @@ CachingAllocator::Source source_of(DeviceType device) {
           [&b](void* p, size_t n, void* stream) { b.fill(p, 0xFF, n, stream); }};
 }
 
+// Shows our ranges to nsys and ncu.
+class NvtxRanges : public RangeListener {
+ public:
+  void entered(const RangeNode& range) override { nvtx_push(range.name.c_str()); }
+  void left(const RangeNode&) override { nvtx_pop(); }
+};
+
+void show_ranges_to_tools() { [[maybe_unused]] static auto* ranges = nvtx_tool_attached() ? new NvtxRanges : nullptr; }
+
 template <DeviceType device> CachingAllocator& the_allocator() {
   // Never destroyed: tensors with static lifetime may be released after main.
   static auto* allocator = [] {
+    show_ranges_to_tools();
     auto* a = new CachingAllocator(name_of(device), source_of(device));
     const char* poison = std::getenv("SINTER_POISON");
     a->poison(poison && std::string(poison) != "0");

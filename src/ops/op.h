@@ -3,12 +3,12 @@
 #pragma once
 #include <array>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <vector>
 
 #include "backend/kernels.h"
 #include "core/attrs.h"
+#include "core/place.h"
 #include "core/tensor.h"
 
 namespace sinter {
@@ -128,7 +128,7 @@ struct OpDef {
   // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;
   std::vector<Sample> samples = {};
-  std::source_location where = std::source_location::current();  // of its definition
+  Place where = Place::here();  // of its definition
 };
 
 // The fewest bytes a call can move: inputs read once, outputs (and what it changes in place) written once.

@@ -24,7 +24,7 @@ struct RangeTree {
       if (from->kind == kind && from->name == name) return from;
     return nullptr;
   }
-  const RangeNode& child(const RangeNode& of, const char* name, RangeKind kind, std::source_location where) {
+  const RangeNode& child(const RangeNode& of, const char* name, RangeKind kind, Place where) {
     if (const RangeNode* n = find(of.first_child.load(std::memory_order_acquire), name, kind)) return *n;
     std::lock_guard lock(mutex);
     const RangeNode* first = of.first_child.load(std::memory_order_relaxed);
@@ -80,8 +80,7 @@ void move_to(const RangeNode* target) {
 const RangeNode& below(const RangeNode& base, const RangeNode& n) {
   if (n.kind == RangeKind::phase || !n.parent) return base;
   const RangeNode& above = below(base, *n.parent);
-  return n.kind == RangeKind::op ? above
-                                 : RangeTree::instance().child(above, n.name.c_str(), n.kind, n.where);
+  return n.kind == RangeKind::op ? above : RangeTree::instance().child(above, n.name.c_str(), n.kind, n.where);
 }
 
 }  // namespace
@@ -106,7 +105,7 @@ const RangeNode& range_of(uint32_t id) {
 
 const RangeNode& Range::current() { return here ? *here : *(here = RangeTree::instance().root); }
 
-Range::Range(const char* name, RangeKind kind, std::source_location where) {
+Range::Range(const char* name, RangeKind kind, Place where) {
   enter(RangeTree::instance().child(current(), name, kind, where));
 }
 Range::~Range() { leave(); }

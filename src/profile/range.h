@@ -7,9 +7,10 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <vector>
+
+#include "core/place.h"
 
 namespace sinter {
 
@@ -20,14 +21,14 @@ struct RangeNode {
   const RangeNode* const parent;  // null for the root, which has no name and id 0
   const uint32_t id;
   const RangeKind kind;
-  const std::source_location where;  // first entered here
+  const Place where;  // first entered here
 
   std::string path() const;        // "step/forward/layers.3/attn"
   const RangeNode* phase() const;  // the innermost phase it lies in, or null
 
  private:
   friend struct RangeTree;
-  RangeNode(const std::string& name, const RangeNode* parent, uint32_t id, RangeKind kind, std::source_location where)
+  RangeNode(const std::string& name, const RangeNode* parent, uint32_t id, RangeKind kind, Place where)
       : name(name), parent(parent), id(id), kind(kind), where(where) {}
   mutable std::atomic<const RangeNode*> first_child = nullptr;
   const RangeNode* next_sibling = nullptr;
@@ -36,10 +37,8 @@ const RangeNode& range_of(uint32_t id);
 
 class Range {
  public:
-  explicit Range(const char* name, RangeKind kind = RangeKind::module,
-                 std::source_location where = std::source_location::current());
-  explicit Range(const std::string& name, RangeKind kind = RangeKind::module,
-                 std::source_location where = std::source_location::current())
+  explicit Range(const char* name, RangeKind kind = RangeKind::module, Place where = Place::here());
+  explicit Range(const std::string& name, RangeKind kind = RangeKind::module, Place where = Place::here())
       : Range(name.c_str(), kind, where) {}
   ~Range();
   Range(const Range&) = delete;

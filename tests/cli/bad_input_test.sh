@@ -53,6 +53,20 @@ refused 2 'no-such-flag' $cpu --no-such-flag
 refused 2 'none.json' $cpu --config "$work/none.json"
 refused 2 'none.json' show "$work/none.json"
 
+refused 2 'profiler|nsys|events' profile model --device cpu --size tiny --profiler nsys
+refused 2 'profiler|CPU' profile model --device cpu --size tiny --profiler cupti
+refused 2 'top' profile model --device cpu --size tiny --top 0
+refused 2 'trace|one configuration|2' profile model --device cpu --size tiny --ctx 8,16 --trace "$work/t.json"
+refused 2 'trace|missing' profile model --device cpu --size tiny --trace "$work/missing/t.json"
+refused 2 'warmup|bench model' profile model --device cpu --size tiny --warmup 0,1
+refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$work/s.txt"
+refused 2 'snapshot|one configuration' memory model --device cpu --size tiny --ctx 8,16 --snapshot "$work/s.pickle"
+refused 2 'snapshot|missing' memory model --device cpu --size tiny --snapshot "$work/missing/s.pickle"
+refused 2 'card|GTX|4090-24' memory model --predict --card GTX
+refused 2 'card|cpu' memory model --predict --device cpu --card T4-16
+refused 2 'largest' memory model --device cpu --size tiny --largest 0
+refused 2 'plot|one configuration' memory model --predict --size tiny,mini --plot "$work/p.svg"
+
 echo '{"hidden_size": 64, "intermediate' > "$work/broken.json"
 refused 2 'broken.json' $cpu --config "$work/broken.json"
 refused 2 'broken.json' show "$work/broken.json"

@@ -28,6 +28,30 @@ has "$work/t.csv" bf16
 has "$work/t.tex" tabular
 grep -qE 'https?://[^w]' "$work/p.html" && fail "the page asks the network"
 
+# The profile and the memory of a model: the same from the record, and files that others read.
+"$SINTER" profile model $shape --range attn --trace "$work/trace.json" --json "$work/p.json" --plot "$work/p2.svg" \
+  > "$work/profile.txt" 2> /dev/null
+for text in 'Time (%)' 'step/backward/layers.*/attn/softmax' 'linear_weight_grad' '% of roofline' 'what profiling cost' \
+            'Kernels: attn' 'attributed to ranges'; do
+  has "$work/profile.txt" "$text"
+done
+has "$work/trace.json" 'ProfilerStep#0'
+"$SINTER" show "$work/p.json" > "$work/again.txt"
+cmp "$work/profile.txt" "$work/again.txt" || fail "show prints another profile"
+"$SINTER" profile model $shape --dtype fp32,bf16 > "$work/rows.txt" 2> /dev/null
+has "$work/rows.txt" 'GEMM % forward'
+
+"$SINTER" memory model $shape --json "$work/m.json" --plot "$work/m.html" --snapshot "$work/m.pickle" > "$work/memory.txt" 2> /dev/null
+for text in 'optimizer state' 'prediction: equal to the byte' 'residual-stream' 'step/forward/layers.*/ffn/gate_up/linear' \
+            'src/nn/layers.cpp:'; do
+  has "$work/memory.txt" "$text"
+done
+grep -qE '(src|href)="?https?:' "$work/m.html" && fail "the timeline asks the network"
+"$SINTER" show "$work/m.json" --plot "$work/m.svg" > "$work/again.txt"
+cmp "$work/memory.txt" "$work/again.txt" || fail "show prints another memory"
+"$SINTER" memory model --predict --size 2.7B --dtype bf16 --card 4090-24 > "$work/predict.txt" 2> /dev/null
+for text in 'Predicted memory' 'H200-141' 'To fit on 4090-24: --size large'; do has "$work/predict.txt" "$text"; done
+
 # --json - leaves stdout to the record.
 "$SINTER" bench model $shape --json - 2> /dev/null > "$work/pure.json"
 [ "$(head -c 1 "$work/pure.json")" = "{" ] || fail "--json - mixes text into the record"

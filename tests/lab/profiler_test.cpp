@@ -41,8 +41,7 @@ void expect_sound(const RunConfig& c, const Profile& p) {
   EXPECT_LE(d["busy_ms"].get<double>(), a["total_ms"].get<double>() * 1.0001);
 
   EXPECT_EQ(r["phases"].size(), 4u);
-  for (const Json& x : r["phases"])
-    EXPECT_EQ(x["gemm_share"].get<double>() > 0, x["phase"] != "optimizer");
+  for (const Json& x : r["phases"]) EXPECT_EQ(x["gemm_share"].get<double>() > 0, x["phase"] != "optimizer");
   std::map<std::string, double> calls;
   for (const Json& o : r["ops"]) calls[o["op"]] = o["calls"];
   EXPECT_EQ(calls["linear"], 4 * 3 + 1);
@@ -137,7 +136,8 @@ TEST(KernelTable, CountsAsNsysDoes) {
 }
 
 TEST(KernelTable, NamesAndPatterns) {
-  EXPECT_EQ(short_name("void sinter::cuda::(anonymous namespace)::softmax_rows<float, 4>(Args)"), "softmax_rows<float, 4>");
+  EXPECT_EQ(short_name("void sinter::cuda::(anonymous namespace)::softmax_rows<float, 4>(Args)"),
+            "softmax_rows<float, 4>");
   EXPECT_EQ(short_name("sm90_xmma_gemm_f32"), "sm90_xmma_gemm_f32");
   EXPECT_TRUE(matches("step/backward/layers.7/attn/softmax", "attn"));
   EXPECT_TRUE(matches("step/backward/layers.7/attn/softmax", "*/layers.7/*"));

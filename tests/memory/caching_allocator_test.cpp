@@ -169,8 +169,8 @@ TEST(CachingAllocator, ADoubleFreeIsReportedAndHarmless) {
     a.release(x.token);
   }
   ASSERT_EQ(a.faults().size(), 1u);
-  EXPECT_TRUE(mentions(a.faults()[0], {"double free", "fake", "3 MiB", "allocated in layers.1", "freed in first",
-                                       "again in second"}));
+  EXPECT_TRUE(mentions(a.faults()[0],
+                       {"double free", "fake", "3 MiB", "allocated in layers.1", "freed in first", "again in second"}));
   EXPECT_EQ(a.stats().allocated, before.allocated);
   auto y = a.allocate(3 * mib, nullptr);
   EXPECT_EQ(a.stats().allocated, 3 * mib);

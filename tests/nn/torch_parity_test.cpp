@@ -43,7 +43,7 @@ class TorchParity : public testing::Test {
 
   void expect_pass(DType type, const std::string& suffix, double bound) {
     std::unique_ptr<Ready> ready = model_of(type);
-  Ready& r = *ready;
+    Ready& r = *ready;
     Tensor logits = r.model->logits(batch("tokens", 0));
     EXPECT_LE(normwise_error(to_vector(logits), to_vector(at("logits" + suffix))), bound);
     Tensor loss = loss_of(r, 0);

@@ -48,7 +48,7 @@ TEST(Ranges, AreTheSamePlaceEachTime) {
   const RangeNode& n = range_of(id());
   EXPECT_EQ(n.path(), "the step/forward/layers.7");
   EXPECT_EQ(n.phase()->name, "forward");
-  EXPECT_NE(std::string(n.where.file_name()).find("range_test.cpp"), std::string::npos);
+  EXPECT_NE(std::string(n.where.file).find("range_test.cpp"), std::string::npos);
 }
 
 // Records what a listener hears as "+name" and "-name".

@@ -35,21 +35,21 @@ using CopyRecord = CUpti_ActivityMemcpy5;
 using FillRecord = CUpti_ActivityMemset4;
 
 struct Cupti {
-#define SINTER_CUPTI_FUNCTIONS(F)                                                                                     \
-  F(cuptiSubscribe)                                                                                                   \
-  F(cuptiUnsubscribe)                                                                                                 \
-  F(cuptiEnableCallback)                                                                                              \
-  F(cuptiActivityRegisterCallbacks)                                                                                   \
-  F(cuptiActivityRegisterTimestampCallback)                                                                           \
-  F(cuptiActivityEnable)                                                                                              \
-  F(cuptiActivityDisable)                                                                                             \
-  F(cuptiActivityFlushAll)                                                                                            \
-  F(cuptiActivityGetNextRecord)                                                                                       \
-  F(cuptiActivityGetNumDroppedRecords)                                                                                \
-  F(cuptiActivityPushExternalCorrelationId)                                                                           \
-  F(cuptiActivityPopExternalCorrelationId)                                                                            \
-  F(cuptiGetCallbackName)                                                                                             \
-  F(cuptiGetGraphNodeId)                                                                                              \
+#define SINTER_CUPTI_FUNCTIONS(F)           \
+  F(cuptiSubscribe)                         \
+  F(cuptiUnsubscribe)                       \
+  F(cuptiEnableCallback)                    \
+  F(cuptiActivityRegisterCallbacks)         \
+  F(cuptiActivityRegisterTimestampCallback) \
+  F(cuptiActivityEnable)                    \
+  F(cuptiActivityDisable)                   \
+  F(cuptiActivityFlushAll)                  \
+  F(cuptiActivityGetNextRecord)             \
+  F(cuptiActivityGetNumDroppedRecords)      \
+  F(cuptiActivityPushExternalCorrelationId) \
+  F(cuptiActivityPopExternalCorrelationId)  \
+  F(cuptiGetCallbackName)                   \
+  F(cuptiGetGraphNodeId)                    \
   F(cuptiGetResultString)
 #define DECLARE(name) decltype(&::name) name = nullptr;
   SINTER_CUPTI_FUNCTIONS(DECLARE)
@@ -58,13 +58,13 @@ struct Cupti {
   std::string load() {
     void* library = nullptr;
     std::string versioned = "libcupti.so." + std::to_string(CUDART_VERSION / 1000);
-    for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/extras/CUPTI/lib64/", SINTER_CUPTI_FOLDER "/"})
+    for (const char* folder :
+         {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/extras/CUPTI/lib64/", SINTER_CUPTI_FOLDER "/"})
       for (const std::string& name : {versioned, std::string("libcupti.so")})
         if (!library) library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) return versioned + " was not found (part of the CUDA toolkit: cuda-cupti)";
-#define LOAD(name)                                                                  \
-  if (!((name) = reinterpret_cast<decltype(name)>(dlsym(library, #name)))) \
-    return versioned + " lacks " #name;
+#define LOAD(name) \
+  if (!((name) = reinterpret_cast<decltype(name)>(dlsym(library, #name)))) return versioned + " lacks " #name;
     SINTER_CUPTI_FUNCTIONS(LOAD)
 #undef LOAD
     return "";
@@ -225,9 +225,7 @@ class CuptiRecorder final : public ActivityRecorder {
     a.registers = r.registersPerThread;
     a.shared_bytes = r.staticSharedMemory + r.dynamicSharedMemory;
   }
-  void read_copy(const CopyRecord& r) {
-    add_device(Activity::copy, copy_name(r.copyKind), r).bytes = int64_t(r.bytes);
-  }
+  void read_copy(const CopyRecord& r) { add_device(Activity::copy, copy_name(r.copyKind), r).bytes = int64_t(r.bytes); }
   void read_fill(const FillRecord& r) { add_device(Activity::fill, "Memset (Device)", r).bytes = int64_t(r.bytes); }
   void read_call(const CUpti_Activity& record, CUpti_CallbackDomain domain) {
     auto& r = reinterpret_cast<const CUpti_ActivityAPI&>(record);

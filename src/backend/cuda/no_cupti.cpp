@@ -4,8 +4,9 @@
 namespace sinter {
 
 std::unique_ptr<ActivityRecorder> cuda_activity_recorder(std::string& why_not) {
-  why_not = "sinter was built without CUPTI: install the toolkit's CUPTI and NVTX headers (cuda-cupti-dev, cuda-nvtx) and "
-            "build again";
+  why_not =
+      "sinter was built without CUPTI: install the toolkit's CUPTI and NVTX headers (cuda-cupti-dev, cuda-nvtx) and "
+      "build again";
   return nullptr;
 }
 bool nvtx_tool_attached() { return false; }
