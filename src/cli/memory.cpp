@@ -32,7 +32,7 @@ void add_memory(CLI::App& app, Action& action, const MakeModel& make_model) {
     lab::OutputOptions output;
   };
   auto flags = std::make_shared<Flags>();
-  add_model_flags(*model, flags->model);
+  add_model_flags(*model, flags->model, Passes::fixed);
   model->add_flag("--predict", flags->memory.predict, "a dry run: nothing is computed or allocated, no GPU is needed")
       ->group("Memory");
   add_text(*model, "--card", flags->memory.card, "the GPU it should fit on: T4-16, 4090-24, A100-40, …", "NAME",

@@ -38,7 +38,7 @@ lab::SweepOptions ModelFlags::sweep() const {
   return lab::overlaid(lab::read_config_file(config), given);
 }
 
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
   auto add = [&](const char* name, const char* type, const char* help, const char* group) {
     add_text(command, flag_of(name), flags.text[name], help, type, group);
   };
@@ -58,8 +58,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   add("device", "cpu|cuda", "where to run (default: cuda if there is a GPU)", run);
   add("dtype", "NAME,..", "fp32, tf32, bf16, fp16; 16-bit means mixed precision with fp32 masters (default fp32)", run);
   add("pass", "NAME,..", "forward, forward-backward, step (default step)", run);
-  add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);
-  add("steps", "N", "timed passes (default 10)", run);
+  if (passes == Passes::timed) {
+    add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);
+    add("steps", "N", "timed passes (default 10)", run);
+  }
   add("seed", "N", "of parameters and tokens (default 0)", run);
   add("lr", "X", "AdamW's learning rate (default 1e-4)", run);
   add("clip", "X", "clip the gradient's global norm to this; 0 does not (default 0)", run);

@@ -14,6 +14,7 @@ struct ModelFlags {
   std::string config;
   lab::SweepOptions sweep() const;
 };
-void add_model_flags(CLI::App& command, ModelFlags& flags);
+enum class Passes { timed, fixed };  // fixed: the command decides how many passes it runs
+void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes = Passes::timed);
 
 }  // namespace sinter::cli

@@ -13,7 +13,7 @@ constexpr const char* examples =
 Examples:
   sinter profile model                                         where the time of a training step goes
   sinter profile model --dtype bf16 --range attn               the kernels of attention in a table of their own
-  sinter profile model --range 'step/backward/layers.7/*'      * and ? match the whole path
+  sinter profile model --range 'step/backward/layers.3/*'      one layer; with * and ? the whole path must match
   sinter profile model --trace step.json                       for ui.perfetto.dev and HolisticTraceAnalysis
   sinter profile model --size small,medium --ctx 128,1024 --table profile.md)";
 
@@ -34,8 +34,8 @@ void add_profile(CLI::App& app, Action& action, const MakeModel& make_model) {
   add_model_flags(*model, flags->model);
   add_text(*model, "--profiler", flags->profiler,
            "auto (CUPTI if it can be had), cupti, or events: a pair of device events per op", "NAME", "Profile");
-  add_text(*model, "--range", flags->profile.range, "also the kernels of the ranges whose path contains this",
-           "PATTERN", "Profile");
+  add_text(*model, "--range", flags->profile.range,
+           "also the kernels of ranges whose path contains this, or matches it with * and ?", "PATTERN", "Profile");
   add_text(*model, "--top", flags->top, "rows of a kernel table (default 10)", "N", "Profile");
   add_text(*model, "--trace", flags->profile.trace, "write a Chrome/Perfetto trace in Kineto's format", "FILE.json",
            "Output");

@@ -9,7 +9,7 @@ namespace sinter {
 struct Activity {
   enum Kind : uint8_t { kernel, copy, fill, runtime_call };
   Kind kind = kernel;
-  std::string name;  // a kernel's as compiled (demangled); "Memcpy DtoD (Device -> Device)"; "cudaLaunchKernel"
+  std::string name;  // a kernel's as compiled (demangled); "Memcpy DtoD (Device -> Device)"; "cudaLaunchKernel_v7000"
   int64_t begin_ns = 0, end_ns = 0;  // the host's steady clock
   uint32_t range = 0;                // id of the range that launched it; 0: none
   uint32_t correlation = 0;          // the same for a runtime call and what it launched; 0: none

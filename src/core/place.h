@@ -1,4 +1,4 @@
-// A line of source. (Place, which clang before 16 does not have.)
+// A line of source. (The standard library has one too, but not for clang before 16.)
 #pragma once
 
 namespace sinter {

@@ -125,8 +125,7 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   if (record["results"].empty()) output.plot.clear();  // interrupted too early to have something to see
   write_output(output, record);
   if (interrupted()) {
-    progress.done(
-        fmt::format("interrupted: {} of {} configurations were finished", record["results"].size(), runs.size()));
+    progress.done(interrupted_text(record["results"].size(), runs.size()));
     return interrupted_exit_code;
   }
   return options.dry_run ? 0 : exit_code_of(record["results"]);

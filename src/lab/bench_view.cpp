@@ -174,7 +174,7 @@ class Rows {
                            ratio,
                            memory_ratio,
                            publish ? published_ms(size, pass, phase_is_pass ? "forward" : phase, dtype, ctx) : "",
-                           publish && total ? published_memory(size, pass, ctx) : "",
+                           publish && total ? published_memory(size, pass, ctx, r.value("batch", 0L)) : "",
                            status});
   }
 

@@ -44,36 +44,41 @@ int64_t typical_outside_bytes() { return 600 * mib; }
 
 int64_t device_need(const Need& need) { return need.reserved() + typical_outside_bytes(); }
 
+bool has_type(const Card& card, const Precision& p) {
+  return card.compute_capability >= 80 || (p.compute != DType::bf16 && p.math != MathMode::tf32);
+}
+
 bool fits(const Need& need, const RunConfig& c, const Card& card) {
-  bool has_type = card.compute_capability >= 80 || c.precision.compute != DType::bf16;
-  return has_type && device_need(need) <= card.bytes;
+  return has_type(card, c.precision) && device_need(need) <= card.bytes;
 }
 
 std::string cheapest_change(const RunConfig& original, const Card& card, const MakeModel& make_model) {
-  std::vector<std::pair<RunConfig, std::string>> bases{{original, ""}};
-  if (!original.precision.compute) {
-    RunConfig mixed = original;
-    std::string type = card.compute_capability >= 80 ? "bf16" : "fp16";
-    mixed.precision = precision_named(type);
-    if (fits_changed(mixed, card, make_model)) return "--dtype " + type;
-    bases.emplace_back(mixed, "--dtype " + type + " ");
+  // The precisions to try: as it is, if the card has it; then the mixed one.
+  std::vector<std::pair<RunConfig, std::string>> bases;
+  if (has_type(card, original.precision)) bases.emplace_back(original, "");
+  std::string mixed = card.compute_capability >= 80 ? "bf16" : "fp16";
+  if (!original.precision.compute || bases.empty()) {
+    bases.emplace_back(original, "--dtype " + mixed + " ");
+    bases.back().first.precision = precision_named(mixed);
+    if (fits_changed(bases.back().first, card, make_model)) return "--dtype " + mixed;
   }
   for (const auto& [c, flags] : bases)
     if (int64_t batch = largest_batch(c, card, make_model)) return fmt::format("{}--batch {}", flags, batch);
   for (auto [c, flags] : bases) {
     c.batch = 1;
-    for (int64_t ctx = c.model.ctx / 2; ctx >= 32; ctx /= 2) {
-      c.model.ctx = ctx;
-      if (fits_changed(c, card, make_model)) return fmt::format("{}--batch 1 --ctx {}", flags, ctx);
-    }
+    for (c.model.ctx /= 2; c.model.ctx >= 32; c.model.ctx /= 2)
+      if (fits_changed(c, card, make_model)) return fmt::format("{}--batch 1 --ctx {}", flags, c.model.ctx);
   }
-  for (const char* size : {"xl", "large", "medium", "small", "mini", "tiny"}) {
-    RunConfig c = original;
+  auto [c, flags] = bases[0];
+  int64_t parameters = predict(c, make_model).parameters;
+  bool custom = c.model.name == "custom";
+  for (const char* size : {"2.7B", "xl", "large", "medium", "small", "mini", "tiny"}) {
     ModelConfig smaller = known_size(size);
-    smaller.vocab = c.model.vocab, smaller.ctx = c.model.ctx;
-    if (smaller.d_model >= c.model.d_model) continue;
+    smaller.vocab = original.model.vocab, smaller.ctx = original.model.ctx;
     c.model = smaller;
-    if (fits_changed(c, card, make_model)) return std::string("--size ") + size;
+    Need need = predict(c, make_model);
+    if (need.parameters < parameters && fits(need, c, card))
+      return fmt::format("{}--size {}{}", flags, size, custom ? " in place of the shape flags" : "");
   }
   return "";
 }

@@ -1,7 +1,5 @@
 #include "lab/memory_model.h"
 
-#include <filesystem>
-
 #include "lab/cards.h"
 #include "lab/machine.h"
 #include "lab/process.h"
@@ -44,41 +42,45 @@ Json largest_json(const MemoryRun& run, int64_t most) {
   return rows;
 }
 
-// Which cards it fits on, and what would make it fit on theirs: the one named, the one here, or the largest it does not.
+// Which cards it fits on, and what would make it fit on one: the one named, the one here, or else the largest it does not
+// fit on.
 Json cards_json(const RunConfig& c, const Need& need, const std::string& wanted, const MakeModel& make_model) {
   Json fitting = Json::array(), missing = Json::array();
-  const Card* theirs = wanted.empty() ? nullptr : &card_named(wanted);
+  const Card* card = wanted.empty() ? nullptr : &card_named(wanted);
   Card here{"this GPU", 0, 0};
-  if (!theirs && cuda_backend()) {
+  if (!card && cuda_backend()) {
     DeviceInfo info = cuda_backend()->info();
     here.bytes = info.memory_bytes, here.compute_capability = info.compute_capability;
-    theirs = &here;
+    card = &here;
   }
-  for (const Card& card : known_cards()) {
-    bool ok = fits(need, c, card);
-    (ok ? fitting : missing).push_back(card.name);
-    if (!ok && wanted.empty() && !cuda_backend()) theirs = &card;
+  for (const Card& known : known_cards()) {
+    bool ok = fits(need, c, known);
+    std::string name = known.name;
+    if (!has_type(known, c.precision)) name += " (has no " + c.precision.name + ")";
+    (ok ? fitting : missing).push_back(name);
+    if (!ok && wanted.empty() && !cuda_backend()) card = &known;
   }
   Json j = {{"device_bytes", device_need(need)}, {"fits", fitting}, {"does_not_fit", missing}};
-  if (!theirs) return j;
-  j["card"] = theirs->name;
-  j["card_bytes"] = theirs->bytes;
-  bool ok = fits(need, c, *theirs);
-  j["card_fits"] = ok;
-  if (!ok) {
-    std::string change = cheapest_change(c, *theirs, make_model);
+  if (!card) return j;
+  j["card"] = card->name;
+  j["card_bytes"] = card->bytes;
+  j["card_fits"] = fits(need, c, *card);
+  if (j["card_fits"] == false) {
+    std::string change = cheapest_change(c, *card, make_model);
     j["change"] = change.empty() ? Json() : Json(change);
   }
   return j;
 }
 
-Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, const MemoryOptions& options,
+Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, bool predicted, const MemoryOptions& options,
                const MakeModel& make_model) {
   std::vector<PhaseUsage> phases = usage_by_phase(run);
   Usage peak = peak_of(phases);
   Json r = to_json(c);
-  r["status"] = "ok";
-  r["predicted"] = options.predict;
+  r["status"] = run.out_of_memory.empty() ? "ok" : "oom";
+  if (!run.out_of_memory.empty()) r["reason"] = run.out_of_memory;
+  r["predicted"] = predicted;
+  r["maths"] = maths_text(c.precision);
   r["parameters"] = need.parameters;
   r["phases"] = phases_json(phases);
   r["peak_bytes"] = peak.bytes;
@@ -109,38 +111,43 @@ void add_prediction(Json& r, const RunConfig& c, const MemoryRun& run, const Nee
   r["predicted_to_device"] = double(device_need(need)) / double(used);
 }
 
-Json run_one(const RunConfig& c, const MemoryOptions& options, bool alone, const MakeModel& make_model) {
+// None if interrupted. The snapshot is handed out, not written: a full disk must not cost the measurement. What does not
+// fit is predicted instead, so that people see why.
+std::optional<Json> run_one(const RunConfig& c, const MemoryOptions& options, bool alone, const MakeModel& make_model,
+                            std::string& snapshot) {
   Need need = predict(c, make_model);
-  if (!options.predict)
-    if (Fit fit = fit_of(need, c); !fit.fits) {
-      Json r = to_json(c);
-      r["status"] = "oom";
-      r["reason"] = fit.reason;
-      return r;
-    }
-  MemoryRun run = run_memory(c, options.predict ? DeviceType::meta : c.device, make_model);
-  Json r = result_of(c, run, need, options, make_model);
-  if (!options.predict) add_prediction(r, c, run, need, make_model);
-  if (alone) r["timeline"] = timeline_json(run, c, options.predict);
-  if (!options.snapshot.empty()) {
-    bool pickle = std::filesystem::path(options.snapshot).extension() == ".pickle";
-    write_file(options.snapshot, pickle ? to_pickle(run.snapshot) : to_json(run.snapshot));
-  }
+  Fit fit{true, 0, "", ""};
+  if (!options.predict) fit = fit_of(need, c);
+  bool dry = options.predict || !fit.fits;
+  MemoryRun run = run_memory(c, dry ? DeviceType::meta : c.device, make_model);
+  if (run.interrupted) return {};
+  Json r = result_of(c, run, need, dry, options, make_model);
+  if (!fit.fits) r["status"] = "oom", r["reason"] = fit.reason;
+  if (!dry && run.out_of_memory.empty()) add_prediction(r, c, run, need, make_model);
+  if (alone) r["timeline"] = timeline_json(run, c, dry);
+  if (!options.snapshot.empty())
+    snapshot = options.snapshot.ends_with(".pickle") ? to_pickle(run.snapshot) : to_json(run.snapshot);
   return r;
 }
 
 void check_snapshot(const std::string& path, size_t runs) {
   if (path.empty()) return;
-  std::string suffix = std::filesystem::path(path).extension().string();
-  check(suffix == ".pickle" || suffix == ".json", "--snapshot {}: the name must end in .pickle or .json", path);
+  check(path.ends_with(".pickle") || path.ends_with(".json"), "--snapshot {}: the name must end in .pickle or .json",
+        path);
   check(runs == 1, "--snapshot {}: a snapshot is of one configuration, but these flags make {}", path, runs);
-  check_writable("--snapshot", path);
+}
+
+int exit_code_of(const Json& results, const MemoryOptions& options) {
+  bool any = false;
+  for (const Json& r : results)
+    any = any || (r["status"] == "ok" && (options.card.empty() || r["cards"]["card_fits"] == true));
+  return any ? 0 : int(ErrorKind::memory);
 }
 
 }  // namespace
 
 int memory_model(const MemoryOptions& options, const OutputOptions& output, const MakeModel& make_model) {
-  check_output(output);
+  check_output(output, {{"--snapshot", options.snapshot}});
   SweepOptions sweep = options.sweep;
   if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
   sweep = with_defaults(sweep);
@@ -159,22 +166,24 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   Json record = new_record("memory model", machine_block(options.predict ? DeviceType::cpu : runs[0].device), config);
   Progress progress;
   catch_interrupts();
-  bool all_oom = true;
+  std::string snapshot;
   for (const RunConfig& c : runs) {
-    if (interrupted()) break;
     progress.now(c.text());
-    Json r = run_one(c, options, runs.size() == 1, make_model);
-    all_oom = all_oom && r["status"] == "oom";
+    std::optional<Json> r = run_one(c, options, runs.size() == 1, make_model, snapshot);
+    if (!r) break;
     if (runs.size() > 1)
-      progress.done(fmt::format(
-          "{}: {}", c.text(),
-          r["status"] == "oom" ? r["reason"].get<std::string>() : "peak " + bytes_text(r["peak_bytes"].get<double>())));
-    record["results"].push_back(std::move(r));
+      progress.done(fmt::format("{}: {}", c.text(),
+                                (*r)["status"] == "oom" ? "OOM: " + (*r)["reason"].get<std::string>()
+                                                        : "peak " + bytes_text((*r)["peak_bytes"].get<double>())));
+    record["results"].push_back(std::move(*r));
   }
-  OutputOptions out = output;
-  if (record["results"].empty()) out.plot.clear();
-  write_output(out, record);
-  return interrupted() ? interrupted_exit_code : all_oom ? int(ErrorKind::memory) : 0;
+  if (!record["results"].empty()) write_output(output, record);
+  if (!snapshot.empty()) write_file(options.snapshot, snapshot);
+  if (interrupted()) {
+    progress.done(interrupted_text(record["results"].size(), runs.size()));
+    return interrupted_exit_code;
+  }
+  return exit_code_of(record["results"], options);
 }
 
 }  // namespace sinter::lab

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <string_view>
 
+#include "core/check.h"
 #include "lab/plot.h"
 #include "lab/units.h"
 
@@ -58,6 +59,18 @@ struct Change {
   int order;  // at equal times: Note [Timeline]
   size_t category;
 };
+
+// A record may have been cut or edited: what its columns refer to must be there.
+void check_timeline(const Json& t) {
+  size_t n = t.at("begin").size();
+  for (const char* column : {"end", "bytes", "address", "category", "range", "tensor"})
+    check(t.at(column).size() == n, "the timeline's column \"{}\" has {} values, but \"begin\" has {}", column,
+          t.at(column).size(), n);
+  for (size_t i = 0; i < n; ++i)
+    check(t["category"][i].get<size_t>() < t.at("categories").size() &&
+              t["range"][i].get<size_t>() < t.at("ranges").size(),
+          "the timeline's allocation {} refers to a category or range that is not there", i);
+}
 
 std::vector<Change> changes_of(const Json& timeline) {
   const Json &begin = timeline.at("begin"), &end = timeline.at("end");
@@ -302,6 +315,7 @@ constexpr const char* timeline_style =
 
 std::string memory_timeline_html(const Json& timeline, const std::vector<std::string>& preamble,
                                  const std::vector<Table>& tables) {
+  check_timeline(timeline);
   std::string notes;
   for (const std::string& line : preamble) notes += "<p>" + html_escaped(line) + "</p>\n";
   return filled(embedded::memory_timeline_page,
@@ -309,6 +323,7 @@ std::string memory_timeline_html(const Json& timeline, const std::vector<std::st
 }
 
 std::string memory_timeline_svg(const Json& timeline) {
+  check_timeline(timeline);
   Curve curve = curve_of(timeline);
   std::vector<size_t> used = used_categories(curve);
   Frame frame{curve.duration, top_of(timeline, curve)};

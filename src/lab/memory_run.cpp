@@ -1,19 +1,15 @@
 #include "lab/memory_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "backend/cuda/cuda.h"
+#include "core/clock.h"
+#include "lab/process.h"
 #include "profile/kernel_table.h"
 
 namespace sinter::lab {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::map<uint32_t, int64_t> held_by_range(const CachingAllocator& allocator) {
   std::map<uint32_t, int64_t> held;
@@ -56,6 +52,8 @@ template <class F> void replay(const MemoryRun& run, F&& visit) {
   }
 }
 
+struct Interrupted {};
+
 std::string source_of(const RangeNode& op) {
   // The module's line says more than that of the op's definition, which is the same for every caller.
   const RangeNode& n = op.kind == RangeKind::op && op.parent->parent ? *op.parent : op;
@@ -71,14 +69,19 @@ MemoryRun run_memory(const RunConfig& c, DeviceType where, const MakeModel& make
   MemoryRun run;
   run.at_start = allocator.segments();
   Recording recording(allocator);
-  int64_t begin = now_ns();
+  int64_t begin = steady_ns();
   auto end_phase = [&](const std::string& name) {
     synchronize(where);
-    int64_t end = now_ns();
+    int64_t end = steady_ns();
     run.phases.push_back({name, begin, end});
     begin = end;
+    if (interrupted()) throw Interrupted{};
   };
-  {
+  auto keep_events = [&] {
+    run.snapshot.segments = allocator.segments();
+    run.snapshot.events = allocator.take_events();
+  };
+  try {
     Workload work(c, where, make_model);
     end_phase("init");
     work.run([&](int phase) { end_phase(phase_names[phase]); });
@@ -90,8 +93,14 @@ MemoryRun run_memory(const RunConfig& c, DeviceType where, const MakeModel& make
       CudaMemory m = cuda_memory();
       run.outside_bytes = m.total - m.free - allocator.stats().reserved;
     }
-    run.snapshot.segments = allocator.segments();
-    run.snapshot.events = allocator.take_events();
+    keep_events();  // while the model holds its memory
+  } catch (const Interrupted&) {
+    run.interrupted = true;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::memory) throw;
+    run.out_of_memory = e.what();
+    run.phases.push_back({"out of memory", begin, steady_ns()});
+    keep_events();
   }
   run.snapshot.memory_bytes = backend_of(where).info().memory_bytes;
   allocator.release_cached();

@@ -16,8 +16,10 @@ struct MemoryRun {
   std::vector<SegmentState> at_start;               // what was held before
   std::vector<std::pair<uint32_t, int64_t>> leaks;  // range, bytes it held more after the second pass than the first
   int64_t outside_bytes = 0;                        // in use on the device but not the allocator's; 0 if unknown
+  std::string out_of_memory;                        // the error, if it came to that; the events up to it are here
+  bool interrupted = false;
 };
-// `where` is the configuration's device, or meta. Memory errors carry on up, with the events lost.
+// `where` is the configuration's device, or meta.
 MemoryRun run_memory(const RunConfig& config, DeviceType where, const MakeModel& make_model);
 
 using ByCategory = std::array<int64_t, memory_category_count>;

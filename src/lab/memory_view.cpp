@@ -1,6 +1,7 @@
 // Memory as people read it.
 #include <fmt/format.h>
 
+#include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
 #include "lab/units.h"
@@ -11,10 +12,6 @@ namespace sinter::lab {
 namespace {
 
 std::string size_text(const Json& bytes) { return bytes_text(bytes.get<double>()); }
-std::string config_text(const Json& r) {
-  return fmt::format("{}, batch {}, ctx {}, {}, {}", r.value("size", "custom"), r.value("batch", 0), r.value("ctx", 0),
-                     r.value("dtype", "?"), r.value("pass", "?"));
-}
 std::string joined(const Json& names) {
   std::string text;
   for (const Json& n : names) text += (text.empty() ? "" : ", ") + n.get<std::string>();
@@ -57,8 +54,17 @@ Table largest_table(const Json& r) {
   return t;
 }
 
+std::string change_text(const Json& cards) {
+  std::string card = cards.at("card");
+  if (cards.at("card_fits") == true) return fmt::format("{}: fits", card);
+  if (!cards.value("change", Json()).is_string()) return fmt::format("nothing that was tried fits on {}", card);
+  return fmt::format("To fit on {}: {}", card, cards["change"].get<std::string>());
+}
+
 std::vector<std::string> summary(const Json& r) {
   std::vector<std::string> lines;
+  if (r.at("status") == "oom") lines.push_back("OOM: " + r.value("reason", ""));
+  lines.push_back(fmt::format("{} parameters; {}", grouped(r.value("parameters", int64_t(0))), r.value("maths", "")));
   lines.push_back(fmt::format("peak {} allocated, {} in segments taken from the device", size_text(r.at("peak_bytes")),
                               size_text(r.at("reserved_bytes"))));
   lines.push_back(
@@ -69,7 +75,8 @@ std::vector<std::string> summary(const Json& r) {
                         : fmt::format("prediction: DIFFERS; it said {}", size_text(r.at("predicted_peak_bytes"))));
   if (r.contains("device_bytes"))
     lines.push_back(fmt::format(
-        "on the device: {} in use, {} of it outside the allocator (CUDA context, libraries); "
+        "on the device: {} in use, {} of it outside the allocator (CUDA context, libraries, other programs if there "
+        "are any); "
         "predicted {} ({})",
         size_text(r["device_bytes"]), size_text(r.at("outside_bytes")), size_text(r.at("predicted_device_bytes")),
         percent_text(r.at("predicted_to_device").get<double>())));
@@ -81,35 +88,27 @@ std::vector<std::string> summary(const Json& r) {
     std::string line = fmt::format("needs {} of a GPU's memory; fits on: {}; not on: {}",
                                    size_text(c.at("device_bytes")), joined(c.at("fits")), joined(c.at("does_not_fit")));
     if (c.contains("card")) {
-      std::string card = c["card"];
-      if (c.at("card_fits") == true) line += fmt::format(". {}: fits", card);
-      else if (c.value("change", Json()).is_string())
-        line += fmt::format(". To fit on {}: {}", card, c["change"].get<std::string>());
-      else line += fmt::format(". No smaller batch, context or known size fits on {}", card);
+      line += ". " + change_text(c);
     }
     lines.push_back(line);
   }
   return lines;
 }
 
-Table overview(const Json& results, bool published) {
+Table overview(const Json& results) {
   Table t;
   t.columns = {{"size", true}, {"batch"}, {"ctx"}, {"dtype", true}, {"pass", true}, {"peak"}};
   for (const std::string& c : category_names()) t.columns.push_back({c});
   for (const char* c : {"segments", "on the device", "predicted ÷ measured", "residual tensor"})
     t.columns.push_back({c});
   t.columns.push_back({"prediction", true});
+  t.columns.push_back({"does not fit on", true});
   t.columns.push_back({"published", true});
   t.columns.push_back({"status", true});
+  bool published = false;
   for (const Json& r : results) {
-    std::vector<std::string> row{r.value("size", "custom"), std::to_string(r.value("batch", 0)),
-                                 std::to_string(r.value("ctx", 0)), r.value("dtype", "?"), r.value("pass", "?")};
-    if (r.at("status") == "oom") {
-      row.resize(t.columns.size() - 1);
-      row.push_back("OOM: " + r.value("reason", ""));
-      t.rows.push_back(row);
-      continue;
-    }
+    std::vector<std::string> row{size_name(r), std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
+                                 r.value("dtype", "?"), r.value("pass", "?")};
     row.push_back(size_text(r.at("peak_bytes")));
     add_categories(row, r.at("peak_by"));
     row.push_back(size_text(r.at("reserved_bytes")));
@@ -119,11 +118,21 @@ Table overview(const Json& results, bool published) {
     row.push_back(size_text(r.at("residual_bytes")));
     row.push_back(r.contains("predicted_phases_equal") ? (r["predicted_phases_equal"] == true ? "equal" : "DIFFERS")
                                                        : "");
-    row.push_back(published ? published_memory(r.value("size", ""), r.value("pass", ""), r.value("ctx", 0L)) : "");
-    row.push_back(r.at("leaks").empty() ? "" : "LEAK in " + r["leaks"][0].at("range").get<std::string>());
+    const Json cards = r.value("cards", Json::object());
+    std::string not_on = cards.contains("does_not_fit") ? joined(cards["does_not_fit"]) : "";
+    if (cards.contains("card") && cards["card_fits"] == false) not_on += "; " + change_text(cards);
+    row.push_back(not_on);
+    row.push_back(published_memory(r.value("size", ""), r.value("pass", ""), r.value("ctx", 0L), r.value("batch", 0L)));
+    published = published || !row.back().empty();
+    row.push_back(r.at("status") == "oom" ? "OOM, predicted: " + r.value("reason", "")
+                  : r.at("leaks").empty() ? ""
+                                          : "LEAK in " + r["leaks"][0].at("range").get<std::string>());
     t.rows.push_back(row);
   }
   t.drop_empty_columns();
+  t.notes.push_back(
+      "By category at the peak. segments: taken from the device; on the device: with the CUDA context and libraries.");
+  if (published) t.notes.push_back(published_note);
   return t;
 }
 
@@ -135,8 +144,8 @@ View memory_view(const Json& record) {
   const Json& results = record.at("results");
   if (record.at("config").value("predict", false))
     v.preamble.push_back("predicted on the meta device: the same calls and allocator, nothing computed or allocated");
-  if (results.size() != 1 || results[0].at("status") == "oom") {
-    v.tables.push_back(overview(results, true));
+  if (results.size() != 1) {
+    v.tables.push_back(overview(results));
     return v;
   }
   const Json& r = results[0];

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <map>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,17 +42,6 @@ std::string resolved(const std::string& path) {
   return error ? path : p.string();
 }
 
-void write_all(int fd, const std::string& text, const std::string& path) {
-  for (size_t done = 0; done < text.size();) {
-    ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_with(ErrorKind::other, "{}: writing failed ({})", path, std::strerror(errno));
-    done += size_t(n);
-  }
-}
-
-}  // namespace
-
 void check_writable(const char* flag, const std::string& path) {
   if (path.empty() || path == "-" || is_special(path)) return;
   check(!fs::is_directory(path), "{} {}: is a folder; name a file in it", flag, path);
@@ -63,15 +53,31 @@ void check_writable(const char* flag, const std::string& path) {
   unlink(temporary.c_str());
 }
 
-void check_output(const OutputOptions& o) {
+void write_all(int fd, const std::string& text, const std::string& path) {
+  for (size_t done = 0; done < text.size();) {
+    ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with(ErrorKind::other, "{}: writing failed ({})", path, std::strerror(errno));
+    done += size_t(n);
+  }
+}
+
+}  // namespace
+
+void check_output(const OutputOptions& o, std::vector<std::pair<const char*, std::string>> files) {
   if (!o.table.empty()) table_format(o.table);
   if (!o.plot.empty())
     check(suffix_of(o.plot) == ".svg" || suffix_of(o.plot) == ".html", "--plot {}: the name must end in .svg or .html",
           o.plot);
-  check(o.json.empty() || (o.json != o.table && o.json != o.plot), "--json {}: the same file is named twice", o.json);
-  check_writable("--json", o.json);
-  check_writable("--table", o.table);
-  check_writable("--plot", o.plot);
+  files.insert(files.end(), {{"--json", o.json}, {"--table", o.table}, {"--plot", o.plot}});
+  std::map<std::string, const char*> named;
+  for (const auto& [flag, path] : files) {
+    if (path.empty()) continue;
+    check_writable(flag, path);
+    if (is_special(path)) continue;
+    auto [other, added] = named.emplace(fs::absolute(resolved(path)).lexically_normal().string(), flag);
+    check(added, "{} {}: {} names the same file", flag, path, other->second);
+  }
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -1,6 +1,8 @@
 // The one output rule: tables on stdout, progress on stderr; the record, a table or a plot in files on request.
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lab/view.h"
 
@@ -12,8 +14,8 @@ struct OutputOptions {
   std::string plot;   // FILE.svg or .html
 };
 
-void check_output(const OutputOptions& options);  // refuses wrong suffixes and unwritable places, before any work
-void check_writable(const char* flag, const std::string& path);  // refuses a place that cannot be written
+// Refuses wrong suffixes, unwritable places and one file named twice, before any work. `more`: other files of the command.
+void check_output(const OutputOptions& options, std::vector<std::pair<const char*, std::string>> more = {});
 void write_output(const OutputOptions& options, const Json& record);
 void write_file(const std::string& path, const std::string& text);  // whole or not at all
 

@@ -112,7 +112,7 @@ std::string bars_of(const Chart& chart, const Scale& scale) {
       const auto& v = chart.series[s].values[c];
       double x = left + group * (double(c) + 0.1) + bar * double(s);
       if (!v || !std::isfinite(*v)) {
-        out += svg_text(x + bar / 2, top + plot_height - 4, v ? "∞" : "OOM", "middle", " class=\"faint\"");
+        out += svg_text(x + bar / 2, top + plot_height - 4, v ? "∞" : chart.missing, "middle", " class=\"faint\"");
         continue;
       }
       double y = scale.y(*v);
@@ -148,7 +148,13 @@ std::string lines_of(const Chart& chart, const Scale& scale) {
 
 std::string to_svg(const Chart& chart) {
   size_t legend_rows = (chart.series.size() + legend_columns - 1) / legend_columns;
-  double height = top + plot_height + bottom + legend_row * double(legend_rows);
+  double step = plot_width / double(std::max<size_t>(1, chart.categories.size()));
+  size_t longest = 0;
+  for (const std::string& c : chart.categories) longest = std::max(longest, c.size());
+  constexpr double letter = 6.2;
+  bool slanted = chart.kind == Chart::bars && double(longest) * letter > step && longest > 12;
+  double labels = slanted ? double(longest) * letter * 0.9 : 0;  // how far slanted labels reach down
+  double height = top + plot_height + labels + bottom + legend_row * double(legend_rows);
   Scale scale = scale_of(chart);
   std::string out = fmt::format(
       "<svg class=\"chart\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
@@ -165,15 +171,17 @@ std::string to_svg(const Chart& chart) {
     out += svg_text(left - 6, y + 4, fmt::format("{:.4g}", t), "end", " class=\"faint\"");
   }
   out += chart.kind == Chart::bars ? bars_of(chart, scale) : lines_of(chart, scale);
-  double step = plot_width / double(std::max<size_t>(1, chart.categories.size()));
-  size_t every = size_t(std::ceil(60 / std::max(step, 1.0)));  // labels must not overlap
-  for (size_t c = 0; c < chart.categories.size(); c += every)
-    out += svg_text(left + step * (double(c) + 0.5), top + plot_height + 18, chart.categories[c], "middle");
-  out += svg_text(left + plot_width / 2, top + plot_height + 36, chart.x_label, "middle", " class=\"faint\"");
+  size_t every = slanted ? 1 : size_t(std::ceil(60 / std::max(step, 1.0)));  // labels must not overlap
+  for (size_t c = 0; c < chart.categories.size(); c += every) {
+    double x = left + step * (double(c) + 0.5), y = top + plot_height + (slanted ? 12 : 18);
+    std::string turn = slanted ? fmt::format(" transform=\"rotate(-65 {:.1f} {:.1f})\"", x, y) : "";
+    out += svg_text(x, y, chart.categories[c], slanted ? "end" : "middle", turn.c_str());
+  }
+  out += svg_text(left + plot_width / 2, top + plot_height + labels + 36, chart.x_label, "middle", " class=\"faint\"");
   for (size_t s = 0; s < chart.series.size(); ++s) {
     size_t row = s / legend_columns, column = s % legend_columns;
     double x = left + plot_width / legend_columns * double(column);
-    double y = top + plot_height + bottom + legend_row * double(row);
+    double y = top + plot_height + labels + bottom + legend_row * double(row);
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x, y,
                        series_colour(s));
     out += svg_text(x + 18, y + 11, chart.series[s].name, "start");

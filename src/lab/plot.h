@@ -18,6 +18,7 @@ struct Chart {
   std::string title, x_label, y_label;
   std::vector<std::string> categories;
   std::vector<Series> series;
+  std::string missing = "OOM";  // stands where a series has no value
 };
 
 std::string to_svg(const Chart& chart);

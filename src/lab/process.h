@@ -18,5 +18,6 @@ std::string own_executable();
 void catch_interrupts();
 bool interrupted();
 constexpr int interrupted_exit_code = 130;
+std::string interrupted_text(size_t finished, size_t all);  // what to tell people then
 
 }  // namespace sinter::lab

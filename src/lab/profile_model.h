@@ -17,6 +17,10 @@ struct ProfileOptions {
 int profile_model(const ProfileOptions& options, const OutputOptions& output, const MakeModel& make_model);
 
 // The fields of a record. Times are per pass; the rows of kernel tables are over all profiled passes, as nsys counts.
-Json profile_result(const RunConfig& config, const Profile& profile, const std::string& range_pattern, Peaks& peaks);
+struct Roofline {
+  double flops = 0, bytes = 0;  // per second; 0: not known
+};
+Json profile_result(const RunConfig& config, const Profile& profile, const std::string& range_pattern,
+                    const Roofline& roofline);
 
 }  // namespace sinter::lab

@@ -1,5 +1,6 @@
 // From a profile to the fields of a record.
 #include <algorithm>
+#include <set>
 
 #include "lab/profile_model.h"
 #include "lab/units.h"
@@ -17,12 +18,6 @@ std::string phase_of(const Activity& a) {
 }
 // The module an activity ran for: its op belongs to the row of the module.
 const RangeNode& module_of(const RangeNode& n) { return n.kind == RangeKind::op ? *n.parent : n; }
-
-bool is_launch(const Activity& call) {
-  for (const char* part : {"LaunchKernel", "GraphLaunch", "Memcpy", "Memset"})
-    if (call.name.find(part) != std::string::npos) return true;
-  return false;
-}
 
 Json table_json(const Activities& activities) {
   Json rows = Json::array();
@@ -42,7 +37,7 @@ Json table_json(const Activities& activities) {
 
 class Analysis {
  public:
-  Analysis(const RunConfig& c, const Profile& p) : config_(c), p_(p), passes_(double(std::max<int64_t>(p.passes, 1))) {}
+  explicit Analysis(const Profile& p) : p_(p), passes_(double(std::max<int64_t>(p.passes, 1))) {}
 
   bool is_product(const Activity& a) const {
     auto it = p_.ops.find(a.range);
@@ -145,7 +140,9 @@ class Analysis {
                       {"bytes", s.cost.bytes / passes_},
                       {"tflops", (s.cost.matmul_flops + s.cost.other_flops) / seconds / 1e12},
                       {"gbs", s.cost.bytes / seconds / 1e9},
-                      {"bound", by_flops > by_bytes ? "compute" : "memory"},
+                      {"bound", product_peak <= 0 || copy_peak <= 0 ? ""
+                                : by_flops > by_bytes               ? "compute"
+                                                                    : "memory"},
                       {"of_roofline", std::max(by_flops, by_bytes) / seconds}});
     }
     std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["ms"] > b["ms"]; });
@@ -165,9 +162,12 @@ class Analysis {
     }
     double between = 0, launch_ns = 0;
     for (double ms : p_.device_ms) between += ms;
+    // A launch is the call that something on the device came of: one, even where the runtime's call contains the driver's.
+    std::set<uint32_t> started;
+    for (const Activity& a : p_.trace.device) started.insert(a.correlation);
     int64_t launches = 0;
     for (const Activity& c : p_.trace.calls)
-      if (is_launch(c)) ++launches, launch_ns += double(c.duration_ns());
+      if (started.erase(c.correlation)) ++launches, launch_ns += double(c.duration_ns());
     Json j = {{"between_events_ms", between / passes_},
               {"busy_ms", double(sum.busy_ns) / 1e6 / passes_},
               {"idle_ms", double(sum.gap_ns) / 1e6 / passes_},
@@ -204,7 +204,6 @@ class Analysis {
     return rest;
   }
 
-  const RunConfig& config_;
   const Profile& p_;
   double passes_;
 };
@@ -218,14 +217,16 @@ std::vector<std::string> lost_answers(const std::string& source) {
 
 }  // namespace
 
-Json profile_result(const RunConfig& c, const Profile& p, const std::string& pattern, Peaks& peaks) {
-  Analysis a(c, p);
+Json profile_result(const RunConfig& c, const Profile& p, const std::string& pattern, const Roofline& roofline) {
+  Analysis a(p);
   double plain = statistics_of(p.plain_ms).median, profiled = statistics_of(p.profiled_ms).median;
   Json r = to_json(c);
   r["status"] = "ok";
   r["profiler"] = {{"source", p.source}, {"why_not_cupti", p.why_not}, {"lost", lost_answers(p.source)}};
   r["passes"] = p.passes;
   r["wall_ms"] = plain;
+  r["plain_samples_ms"] = p.plain_ms;
+  r["profiled_samples_ms"] = p.profiled_ms;
   r["profiled_wall_ms"] = profiled;
   r["profiled_mean_ms"] = statistics_of(p.profiled_ms).mean;
   r["slowdown"] = profiled / plain;
@@ -234,16 +235,15 @@ Json profile_result(const RunConfig& c, const Profile& p, const std::string& pat
   r["phases"] = a.phases();
   r["attention_parts"] = a.attention();
   r["ranges"] = a.ranges();
-  double product = peaks.product(c.precision.name), copy = peaks.copy();
-  r["peak_tflops"] = product / 1e12;
-  r["peak_gbs"] = copy / 1e9;
-  r["ops"] = a.ops(product, copy);
+  r["peak_tflops"] = roofline.flops / 1e12;
+  r["peak_gbs"] = roofline.bytes / 1e9;
+  r["ops"] = a.ops(roofline.flops, roofline.bytes);
   Overlap o = communication_overlap(p.trace.device);
   if (o.communication_ns > 0)
     r["communication"] = {{"ms", double(o.communication_ns) / 1e6 / double(p.passes)},
                           {"overlapped", double(o.overlapped_ns) / double(o.communication_ns)}};
   if (!pattern.empty()) {
-    auto wanted = [&](const Activity& x) { return x.range && matches(range_of(x.range).path(), pattern); };
+    auto wanted = [&](const Activity& x) { return lies_in(range_of(x.range), pattern); };
     r["selected"] = a.phase(pattern, a.where(wanted));
   }
   return r;

@@ -1,6 +1,10 @@
 // A profile as people read it.
+#include <algorithm>
 #include <fmt/format.h>
+#include <map>
 
+#include "core/check.h"
+#include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/units.h"
 #include "lab/view.h"
@@ -15,14 +19,10 @@ std::string count_text(const Json& n) {
   double x = n.get<double>();
   return x == double(int64_t(x)) ? grouped(int64_t(x)) : significant(x, 4);
 }
+std::string times_text(const Json& n) { return n.get<double>() == 1 ? "once" : count_text(n) + " times"; }
 std::string cut(const std::string& name, size_t length = 72) {
   std::string s = short_name(name);
   return s.size() <= length ? s : s.substr(0, length - 1) + "…";
-}
-
-std::string config_text(const Json& r) {
-  return fmt::format("{}, batch {}, ctx {}, {}, {}", r.value("size", "custom"), r.value("batch", 0), r.value("ctx", 0),
-                     r.value("dtype", "?"), r.value("pass", "?"));
 }
 
 const Json* phase_named(const Json& r, const std::string& name) {
@@ -34,8 +34,8 @@ const Json& whole(const Json& r) { return r.at("phases").back(); }
 
 std::string top_text(const Json& phase) {
   const Json& t = phase.at("top");
-  return fmt::format("{}: {} times, {} of its time", cut(t.at("name")), count_text(t.at("instances")),
-                     share_text(t.at("share")));
+  return fmt::format("{}: {}, {} of the {}", cut(t.at("name")), times_text(t.at("instances")),
+                     share_text(t.at("share")), phase.at("phase").get<std::string>());
 }
 
 std::string others_text(const Json& phase) {
@@ -71,7 +71,7 @@ Table answers(const Json& r) {
       add(fmt::format("attention, {}: softmax against products, in time", phase),
           attention_text(parts[phase], "time_ratio", "softmax_ms", "products_ms", 1, "ms"));
       add(fmt::format("attention, {}: softmax against products, in FLOPs", phase),
-          attention_text(parts[phase], "flop_ratio", "softmax_flops", "products_flops", 1e9, "GFLOP"));
+          attention_text(parts[phase], "flop_ratio", "softmax_flops", "products_flops", 1e6, "MFLOP"));
     }
   if (parts.empty())
     add("attention: softmax against products",
@@ -83,8 +83,8 @@ Table answers(const Json& r) {
       fmt::format("{} ms busy of {} ms ({})", ms_text(d.at("busy_ms")), ms_text(r.at("profiled_mean_ms")),
                   percent_text(d.at("busy_ms").get<double>() / r.at("profiled_mean_ms").get<double>())));
   add(cpu ? "time between ops" : "idle gaps",
-      fmt::format("{} ms in {} gaps, the longest {} ms", ms_text(d.at("idle_ms")), count_text(d.at("gaps")),
-                  ms_text(d.at("longest_gap_ms"))));
+      fmt::format("{} ms in {} gaps a pass; the longest of all passes {} ms", ms_text(d.at("idle_ms")),
+                  count_text(d.at("gaps")), ms_text(d.at("longest_gap_ms"))));
   if (!cpu)
     add("busy + idle against device events",
         fmt::format("{} of {} ms", share_text(d.at("busy_and_idle_to_events")), ms_text(d.at("between_events_ms"))));
@@ -101,16 +101,15 @@ Table answers(const Json& r) {
           a.at("dropped").get<int64_t>() ? "; the profiler lost " + count_text(a.at("dropped")) + " records" : ""));
   if (r.contains("communication"))
     add("communication overlapped with compute", share_text(r.at("communication").at("overlapped")));
-  else add("communication overlapped with compute", "there is no communication");
   add("what profiling cost",
       fmt::format("{} → {} ms a pass ({:+.1f} %)", ms_text(r.at("wall_ms")), ms_text(r.at("profiled_wall_ms")),
                   100 * (r.at("slowdown").get<double>() - 1)));
   return t;
 }
 
-Table kernels(const Json& phase, int64_t top, int64_t passes) {
+Table kernels(const std::string& title, const Json& phase, int64_t top, int64_t passes) {
   Table t;
-  t.title = fmt::format("Kernels: {} ({} passes)", phase.at("phase").get<std::string>(), passes);
+  t.title = title + fmt::format(" ({})", passes_text(passes));
   t.columns = {{"Time (%)"}, {"Total Time (ns)"}, {"Instances"},   {"Avg (ns)"},  {"Med (ns)"},
                {"Min (ns)"}, {"Max (ns)"},        {"StdDev (ns)"}, {"Name", true}};
   auto ns = [](const Json& v) { return fmt::format("{:.0f}", v.get<double>()); };
@@ -122,7 +121,8 @@ Table kernels(const Json& phase, int64_t top, int64_t passes) {
                       ns(k.at("max_ns")), ns(k.at("std_ns")), cut(k.at("name"))});
   }
   int64_t rest = int64_t(phase.at("kernels").size()) - top;
-  if (rest > 0) t.notes.push_back(fmt::format("… and {} more; --top {} shows all", rest, phase.at("kernels").size()));
+  if (rest > 0)
+    t.notes.push_back(fmt::format("… and {} more: `profile model --top {}`", rest, phase.at("kernels").size()));
   if (phase.at("kernels").empty()) t.notes.push_back("nothing ran in a range that matches; ranges are listed below");
   return t;
 }
@@ -134,19 +134,28 @@ Table ranges(const Json& r) {
   for (const Json& x : r.at("ranges"))
     t.rows.push_back({x.at("range"), ms_text(x.at("ms")), fmt::format("{:.1f}", 100 * x.at("share").get<double>()),
                       count_text(x.at("launches")), cut(x.at("top"), 48)});
+  t.notes.push_back(
+      "layers.*: all layers. attn: qkv, scores (q·kᵀ), softmax (with scale and mask), value (p·v), o. ffn: gate_up "
+      "(w1|w3), w2.");
+  t.notes.push_back(
+      "again: a cheap result that backward computes again instead of keeping it. A module's own ops stand under its "
+      "name.");
   return t;
 }
 
 Table ops(const Json& r) {
   Table t;
-  t.title = fmt::format("Ops against the measured roofline ({} TFLOP/s {}, {} GB/s)",
-                        significant(r.at("peak_tflops").get<double>(), 3), r.value("dtype", ""),
-                        significant(r.at("peak_gbs").get<double>(), 4));
+  bool known = r.at("peak_tflops").get<double>() > 0 && r.at("peak_gbs").get<double>() > 0;
+  t.title = known ? fmt::format("Ops against the measured roofline ({} TFLOP/s {}, {} GB/s)",
+                                significant(r.at("peak_tflops").get<double>(), 3), r.value("dtype", ""),
+                                significant(r.at("peak_gbs").get<double>(), 4))
+                  : "Ops (no room to measure the roofline: `sinter doctor` measures it)";
   t.columns = {{"op", true}, {"calls"}, {"ms"}, {"TFLOP/s"}, {"GB/s"}, {"bound by", true}, {"% of roofline"}};
   for (const Json& o : r.at("ops"))
     t.rows.push_back({o.at("op"), count_text(o.at("calls")), ms_text(o.at("ms")),
-                      significant(o.at("tflops").get<double>(), 3), significant(o.at("gbs").get<double>(), 3),
-                      o.at("bound"), fmt::format("{:.0f}", 100 * o.at("of_roofline").get<double>())});
+                      o.at("flops").get<double>() > 0 ? significant(o.at("tflops").get<double>(), 3) : "",
+                      significant(o.at("gbs").get<double>(), 3), o.at("bound"),
+                      known ? fmt::format("{:.0f}", 100 * o.at("of_roofline").get<double>()) : ""});
   t.notes.push_back(
       "GB/s counts every input read once and every output written once; more than 100 % means that a cache served it.");
   return t;
@@ -156,6 +165,7 @@ Table ops(const Json& r) {
 Table overview(const Json& results) {
   Table t;
   t.columns = {{"size", true},
+               {"batch"},
                {"ctx"},
                {"dtype", true},
                {"pass", true},
@@ -171,10 +181,11 @@ Table overview(const Json& results) {
                {"unattributed"},
                {"top kernel, forward", true},
                {"top kernel, pass", true},
-               {"others > 1 % of forward", true}};
+               {"others > 1 % of forward", true},
+               {"status", true}};
   for (const Json& r : results) {
-    std::vector<std::string> row{r.value("size", "custom"), std::to_string(r.value("ctx", 0)), r.value("dtype", "?"),
-                                 r.value("pass", "?")};
+    std::vector<std::string> row{size_name(r), std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
+                                 r.value("dtype", "?"), r.value("pass", "?")};
     if (r.at("status") == "oom") {
       row.resize(t.columns.size() - 1);
       row.push_back("OOM: " + r.value("reason", ""));
@@ -200,8 +211,14 @@ Table overview(const Json& results) {
           ratio("flop_ratio"), count_text(whole(r).at("launches")), count_text(r.at("attribution").at("unattributed")),
           top(forward), top(&whole(r)), forward ? others_text(*forward) : ""})
       row.push_back(s);
+    row.push_back("");
     t.rows.push_back(row);
   }
+  t.drop_empty_columns();
+  t.notes = {
+      "busy, idle: of the recorded passes, on the device; wall: of plain ones. busy + idle ÷ events: kernel timestamps "
+      "against two device events.",
+      "softmax ÷ products: inside attention, forward. unattributed: kernels that belong to no range."};
   return t;
 }
 
@@ -210,16 +227,26 @@ Chart chart_of(const Json& results) {
   Chart c;
   c.title = "Time by range";
   c.y_label = "ms a pass";
+  c.missing = "";
+  auto without_step = [](std::string path) { return path.rfind("step/", 0) == 0 ? path.substr(5) : path; };
+  std::map<std::string, double> largest;
+  for (const Json& r : results)
+    if (r.at("status") == "ok")
+      for (const Json& x : r.at("ranges")) {
+        double& ms = largest[without_step(x.at("range"))];
+        ms = std::max(ms, x.at("ms").get<double>());
+      }
+  std::vector<std::pair<double, std::string>> order;
+  for (const auto& [path, ms] : largest) order.emplace_back(-ms, path);
+  std::sort(order.begin(), order.end());
+  for (size_t i = 0; i < std::min(order.size(), most); ++i) c.categories.push_back(order[i].second);
   for (const Json& r : results) {
     if (r.at("status") == "oom") continue;
-    if (c.categories.empty())
-      for (const Json& x : r.at("ranges"))
-        if (c.categories.size() < most) c.categories.push_back(x.at("range"));
     Series s{config_text(r), {}};
     for (const std::string& path : c.categories) {
       std::optional<double> ms;
       for (const Json& x : r.at("ranges"))
-        if (x.at("range") == path) ms = x.at("ms").get<double>();
+        if (without_step(x.at("range")) == path) ms = x.at("ms").get<double>();
       s.values.push_back(ms);
     }
     c.series.push_back(std::move(s));
@@ -237,6 +264,7 @@ View profile_view(const Json& record) {
   bool any = false;
   for (const Json& r : results) {
     if (r.at("status") == "oom") continue;
+    check(!r.at("phases").empty(), "the record holds a profile in which nothing ran: the profiler saw no activity");
     if (!any) {
       const Json& p = r.at("profiler");
       std::string source = p.at("source");
@@ -250,13 +278,19 @@ View profile_view(const Json& record) {
     }
     any = true;
   }
-  if (results.size() != 1 || !any) {
-    v.tables.push_back(overview(results));
-  } else {
+  if (results.size() != 1 || !any) v.tables.push_back(overview(results));
+  for (const Json& r : results) {
+    if (!r.contains("selected")) continue;
+    const Json& s = r["selected"];
+    std::string title = fmt::format("Kernels of ranges that match \"{}\"", s.at("phase").get<std::string>());
+    if (results.size() > 1) title += ": " + config_text(r);
+    v.tables.push_back(kernels(title, s, top, r.at("passes")));
+  }
+  if (results.size() == 1 && any) {
     const Json& r = results[0];
     v.tables.push_back(answers(r));
-    if (r.contains("selected")) v.tables.push_back(kernels(r.at("selected"), top, r.at("passes")));
-    for (const Json& p : r.at("phases")) v.tables.push_back(kernels(p, top, r.at("passes")));
+    for (const Json& p : r.at("phases"))
+      v.tables.push_back(kernels("Kernels: " + p.at("phase").get<std::string>(), p, top, r.at("passes")));
     v.tables.push_back(ranges(r));
     v.tables.push_back(ops(r));
   }

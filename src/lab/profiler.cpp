@@ -1,17 +1,12 @@
 #include "lab/profiler.h"
 
-#include <chrono>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "lab/process.h"
 
 namespace sinter::lab {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Adds up what each op had to do.
 class CostCounter : public Interceptor {
@@ -32,13 +27,13 @@ class CostCounter : public Interceptor {
 // The clock around each op: on the CPU that is its time.
 class OpClock : public Interceptor {
  public:
-  void launching(const OpCall&) override { begin_ = now_ns(); }
+  void launching(const OpCall&) override { begin_ = steady_ns(); }
   void called(const OpCall& call, TensorPtrs, const Outputs&) override {
     if (!call.op.kernel) return;
     Activity a;
     a.name = call.op.name;
     a.begin_ns = begin_;
-    a.end_ns = now_ns();
+    a.end_ns = steady_ns();
     a.range = Range::current().id;
     activities.push_back(std::move(a));
   }
@@ -55,7 +50,7 @@ class OpEvents : public Interceptor {
     synchronize(device_);
     origin_.record();
     synchronize(device_);
-    origin_ns_ = now_ns();
+    origin_ns_ = steady_ns();
   }
   void launching(const OpCall&) override {
     pairs_.push_back(std::make_unique<Pair>(device_));
@@ -105,12 +100,12 @@ struct PassTime {
 PassTime timed_pass(Workload& work, DeviceType device, Event& begin, Event& end) {
   synchronize(device);
   PassTime t{};
-  t.begin_ns = now_ns();
+  t.begin_ns = steady_ns();
   begin.record();
   work.run();
   end.record();
   synchronize(device);
-  t.end_ns = now_ns();
+  t.end_ns = steady_ns();
   t.device_ms = end.ms_since(begin);
   return t;
 }
@@ -164,59 +159,81 @@ Profiler::Profiler(DeviceType device, ProfilerChoice choice) : device_(device) {
 }
 Profiler::~Profiler() = default;
 
+// Listens to everything while it lives, whatever happens.
+class Profiler::Recording {
+ public:
+  Recording(Profiler& profiler, bool for_trace)
+      : profiler_(profiler), allocator_(allocator_of(profiler.device_)), counting_(costs_) {
+    if (profiler.source_ == "clock") timing_.emplace(clock_);
+    if (profiler.source_ == "events") timing_.emplace(events_.emplace(profiler.device_));
+    if (for_trace) {
+      ranges_.emplace();
+      allocated_ = allocator_.stats().allocated;
+      allocator_.take_events();
+      allocator_.record_events(true);
+    }
+    if (profiler.recorder_) profiler.recorder_->start();
+  }
+  ~Recording() {
+    if (ranges_) allocator_.record_events(false);
+  }
+
+  void add_to(Profile& p) {
+    auto append = [](auto& to, auto from) { to.insert(to.end(), from.begin(), from.end()); };
+    if (profiler_.recorder_) {
+      ActivityRecorder::Result r = profiler_.recorder_->stop();
+      append(p.trace.device, std::move(r.device));
+      append(p.trace.calls, std::move(r.calls));
+      p.dropped += r.dropped;
+    }
+    append(p.trace.device, std::move(clock_.activities));
+    if (events_) append(p.trace.device, events_->take());
+    if (ranges_) {
+      append(p.trace.ranges, ranges_->take());
+      append(p.trace.memory, memory_curve(allocator_.take_events(), allocated_));
+    }
+    for (const auto& [range, c] : costs_.ops) {
+      OpCost& sum = p.ops[range];
+      sum.calls += c.calls, sum.matmul_flops += c.matmul_flops, sum.other_flops += c.other_flops, sum.bytes += c.bytes;
+    }
+  }
+
+ private:
+  Profiler& profiler_;
+  CachingAllocator& allocator_;
+  int64_t allocated_ = 0;
+  CostCounter costs_;
+  OpClock clock_;
+  std::optional<OpEvents> events_;
+  std::optional<RangeRecorder> ranges_;
+  Listening counting_;
+  std::optional<Listening> timing_;
+};
+
 std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t passes, bool for_trace) {
   Profile p;
   p.source = source_;
   p.why_not = why_not_;
   p.passes = passes;
   Event begin(device_), end(device_);
-  for (int64_t i = 0; i < warmup; ++i) {
-    if (interrupted()) return {};
-    work.run();
-  }
-  for (int64_t i = 0; i < passes; ++i) {
-    if (interrupted()) return {};
-    PassTime t = timed_pass(work, device_, begin, end);
-    p.plain_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);
-  }
-
-  CachingAllocator& allocator = allocator_of(device_);
-  int64_t allocated = allocator.stats().allocated;
-  if (for_trace) allocator.record_events(true);
-  {
-    CostCounter costs;
-    OpClock clock;
-    std::optional<OpEvents> events;
-    std::optional<RangeRecorder> ranges;
-    if (for_trace) ranges.emplace();
-    Listening counting(costs);
-    std::optional<Listening> timing;
-    if (source_ == "clock") timing.emplace(clock);
-    if (source_ == "events") timing.emplace(events.emplace(device_));
-    if (recorder_) recorder_->start();
-    bool stopped = false;
-    for (int64_t i = 0; i < passes && !(stopped = interrupted()); ++i) {
+  for (int64_t i = 0; i < warmup && !interrupted(); ++i) work.run();
+  int64_t turns = std::min<int64_t>(passes, 2);
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    int64_t count = (passes + turns - 1 - turn) / turns;
+    for (int64_t i = 0; i < count && !interrupted(); ++i) {
+      PassTime t = timed_pass(work, device_, begin, end);
+      p.plain_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);
+    }
+    Recording recording(*this, for_trace);
+    for (int64_t i = 0; i < count && !interrupted(); ++i) {
       PassTime t = timed_pass(work, device_, begin, end);
       p.profiled_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);
       p.device_ms.push_back(t.device_ms);
       p.trace.steps.emplace_back(t.begin_ns, t.end_ns);
     }
-    if (recorder_) {
-      ActivityRecorder::Result r = recorder_->stop();
-      p.trace.device = std::move(r.device);
-      p.trace.calls = std::move(r.calls);
-      p.dropped = r.dropped;
-    }
-    if (source_ == "clock") p.trace.device = std::move(clock.activities);
-    if (events) p.trace.device = events->take();
-    if (ranges) p.trace.ranges = ranges->take();
-    p.ops = std::move(costs.ops);
-    if (stopped) return {};
+    recording.add_to(p);
   }
-  if (for_trace) {
-    p.trace.memory = memory_curve(allocator.take_events(), allocated);
-    allocator.record_events(false);
-  }
+  if (interrupted()) return {};
   DeviceInfo info = backend_of(device_).info();
   p.trace.device_name = info.name;
   p.trace.device_memory = info.memory_bytes;

@@ -33,14 +33,14 @@ class Profiler {
   // Before the model is made: what is captured into graphs later keeps its names.
   Profiler(DeviceType device, ProfilerChoice choice);
   ~Profiler();
-  const std::string& source() const { return source_; }
 
-  // Warm-up, then `passes` plain and `passes` recorded ones; for a trace also the host's ranges and the memory in use,
-  // which costs a little more. None if interrupted.
+  // Warm-up, then `passes` plain and `passes` recorded ones, in two turns each, so that drift of the machine meets both.
+  // For a trace also the host's ranges and the memory in use, which costs a little more. None if interrupted.
   std::optional<Profile> run(Workload& work, int64_t warmup, int64_t passes, bool for_trace);
 
  private:
   class Correlator;
+  class Recording;
   DeviceType device_;
   std::string source_, why_not_;
   std::unique_ptr<ActivityRecorder> recorder_;

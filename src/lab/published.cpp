@@ -51,8 +51,8 @@ std::string published_ms(const std::string& size, const std::string& pass, const
   return out;
 }
 
-std::string published_memory(const std::string& size, const std::string& pass, long ctx) {
-  if (size != "2.7B" || (pass != "forward" && pass != "step")) return "";
+std::string published_memory(const std::string& size, const std::string& pass, long ctx, long batch) {
+  if (size != "2.7B" || batch != 4 || (pass != "forward" && pass != "step")) return "";
   bool forward = pass == "forward";
   if (ctx == 128) return forward ? "S4 19.4 GB" : "S4 55.2 GB";
   if (ctx == 256) return forward ? "S4 26.1 GB" : "S4 55.3 GB";

@@ -7,7 +7,7 @@ namespace sinter::lab {
 // "S1 A100 417": milliseconds of a phase ("forward", "backward") or of a whole pass ("total"); empty where nobody said.
 std::string published_ms(const std::string& size, const std::string& pass, const std::string& phase,
                          const std::string& dtype, long ctx);
-std::string published_memory(const std::string& size, const std::string& pass, long ctx);  // "S4 55.3 GB"
+std::string published_memory(const std::string& size, const std::string& pass, long ctx, long batch);  // "S4 55.3 GB"
 constexpr const char* published_note =
     "published: other people's results on other hardware, in ms. S0 an 8 GB card; S1 A100; S2 A100-40; S3 GPU not "
     "stated; S4 "

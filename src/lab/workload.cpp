@@ -18,7 +18,7 @@ void Workload::run(const std::function<void(int)>& mark) {
     if (mark) mark(phase);
   };
   std::optional<Range> step;
-  if (config_.pass == Pass::step) step.emplace("step");
+  if (config_.pass == Pass::step) step.emplace("step", RangeKind::module, Place::here());
   if (config_.pass == Pass::forward) {
     forward();
     return done(0);

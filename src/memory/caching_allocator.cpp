@@ -1,9 +1,9 @@
 #include "memory/caching_allocator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
+#include "core/clock.h"
 #include "profile/range.h"
 
 namespace sinter {
@@ -245,9 +245,7 @@ void CachingAllocator::poison(bool on) {
 
 void CachingAllocator::log(MemoryEvent::Action action, const Block& block) {
   if (!recording_) return;
-  auto now = std::chrono::steady_clock::now().time_since_epoch();
-  int64_t time = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  last_event_ns_ = std::max(time, last_event_ns_ + 1);  // no two at the same time: their order is known from it
+  last_event_ns_ = std::max(steady_ns(), last_event_ns_ + 1);  // no two at the same time: their order is known from it
   events_.push_back({last_event_ns_, action, block.category, reinterpret_cast<uint64_t>(block.address), block.bytes,
                      block.requested, block.stream, Range::current().id, block.tensor});
 }

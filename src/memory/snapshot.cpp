@@ -15,7 +15,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/export.h"
+#include "core/clock.h"
+#include "core/json_string.h"
 #include "profile/range.h"
 
 namespace sinter {

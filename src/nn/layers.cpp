@@ -22,6 +22,7 @@ std::string last_component(const std::string& name) { return name.substr(name.rf
 }  // namespace
 
 Rope::Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where) {
+  Range range("rope");
   Dims dims{positions, head_dim / 2};
   CategoryScope scope(MemoryCategory::parameter);
   cos = empty(dims, where.master, where.device);

@@ -52,8 +52,7 @@ Tensor Parameters::add_group(const std::vector<ParameterSpec>& parts) {
     for (int d = 1; d < p.dims.rank(); ++d)
       check(p.dims.rank() == dims.rank() && p.dims[d] == dims[d], "parameter {}: shape {} does not join {}", p.name,
             p.dims, parts[0].dims);
-    for (const Entry& e : entries_)
-      check(e.name != p.name, "parameter {} is declared twice; to tie, use the same Tensor", p.name);
+    check(names_.insert(p.name).second, "parameter {} is declared twice; to tie, use the same Tensor", p.name);
     dims[0] += p.dims[0];
     entries_.push_back({p.name, p.dims, p.init, 0, {}, {}});
     joined += (joined.empty() ? "" : "|") + p.name;

@@ -9,6 +9,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -92,6 +93,7 @@ class Parameters {
   Options options_;
   std::vector<LeafEntry> leaves_;
   std::vector<Entry> entries_;
+  std::unordered_set<std::string> names_;
   std::vector<Unit> units_;
   std::vector<int> order_;  // leaves by offset
   Tensor master_, grad_, low_copy_;

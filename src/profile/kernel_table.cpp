@@ -29,7 +29,7 @@ void erase_all(std::string& text, const std::string& part) {
   for (size_t at; (at = text.find(part)) != std::string::npos;) text.erase(at, part.size());
 }
 
-// Where the argument list begins: the last "(" outside angle brackets, but for "(anonymous namespace)".
+// Where the argument list begins: the first "(" outside angle brackets, but for "(anonymous namespace)".
 size_t argument_list(const std::string& text) {
   int depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -85,6 +85,12 @@ std::string general_path(const RangeNode& range) {
 bool matches(const std::string& path, const std::string& pattern) {
   if (pattern.find_first_of("*?") == std::string::npos) return path.find(pattern) != std::string::npos;
   return fnmatch(pattern.c_str(), path.c_str(), 0) == 0;
+}
+
+bool lies_in(const RangeNode& range, const std::string& pattern) {
+  for (const RangeNode* n = &range; n->parent; n = n->parent)
+    if (matches(n->path(), pattern)) return true;
+  return false;
 }
 
 }  // namespace sinter

@@ -27,7 +27,9 @@ std::string short_name(const std::string& kernel);
 // A path with the numbers of layers taken out: "backward/layers.*/attn/softmax".
 std::string general_path(const RangeNode& range);
 
-// --range: the path contains the text, or, with * and ?, matches all of it.
+// The path contains the text, or, with * and ?, matches all of it.
 bool matches(const std::string& path, const std::string& pattern);
+// --range: the range, or one that it lies in, matches.
+bool lies_in(const RangeNode& range, const std::string& pattern);
 
 }  // namespace sinter

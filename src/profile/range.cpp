@@ -19,20 +19,27 @@ struct RangeTree {
     return *tree;
   }
 
-  static const RangeNode* find(const RangeNode* from, const char* name, RangeKind kind) {
-    for (; from; from = from->next_sibling)
-      if (from->kind == kind && from->name == name) return from;
-    return nullptr;
+  static const RangeNode* find(const RangeNode& of, const char* name, RangeKind kind) {
+    auto search = [&](const RangeNode* n, const RangeNode* end) -> const RangeNode* {
+      for (; n != end; n = n->next_sibling.load(std::memory_order_acquire))
+        if (n->kind == kind && n->name == name) return n;
+      return nullptr;
+    };
+    const RangeNode* last = of.last_hit.load(std::memory_order_acquire);
+    const RangeNode* found = last ? search(last, nullptr) : nullptr;
+    if (!found) found = search(of.first_child.load(std::memory_order_acquire), last);
+    if (found) of.last_hit.store(found, std::memory_order_release);
+    return found;
   }
   const RangeNode& child(const RangeNode& of, const char* name, RangeKind kind, Place where) {
-    if (const RangeNode* n = find(of.first_child.load(std::memory_order_acquire), name, kind)) return *n;
+    if (const RangeNode* n = find(of, name, kind)) return *n;
     std::lock_guard lock(mutex);
-    const RangeNode* first = of.first_child.load(std::memory_order_relaxed);
-    if (const RangeNode* n = find(first, name, kind)) return *n;
+    if (const RangeNode* n = find(of, name, kind)) return *n;
     auto* made = new RangeNode(name, &of, uint32_t(nodes.size()), kind, where);
-    made->next_sibling = first;
     nodes.push_back(made);
-    of.first_child.store(made, std::memory_order_release);
+    auto& link = of.last_child ? of.last_child->next_sibling : of.first_child;
+    link.store(made, std::memory_order_release);
+    of.last_child = made;
     return *made;
   }
 };

@@ -3,7 +3,8 @@
 //
 // Note [Ranges are a tree]: a place is a node that lives for ever, so that "where" is one number, the node's id, which
 // memory events, device activity and traces carry. Entering a range finds the child of that name; only a new one takes a
-// lock.
+// lock. Siblings lie in the order in which they were first entered and are looked through from the last hit on, so that
+// layer after layer is found at once, however many there are.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -30,8 +31,9 @@ struct RangeNode {
   friend struct RangeTree;
   RangeNode(const std::string& name, const RangeNode* parent, uint32_t id, RangeKind kind, Place where)
       : name(name), parent(parent), id(id), kind(kind), where(where) {}
-  mutable std::atomic<const RangeNode*> first_child = nullptr;
-  const RangeNode* next_sibling = nullptr;
+  mutable std::atomic<const RangeNode*> first_child = nullptr, last_hit = nullptr;
+  mutable std::atomic<const RangeNode*> next_sibling = nullptr;
+  mutable const RangeNode* last_child = nullptr;
 };
 const RangeNode& range_of(uint32_t id);
 
@@ -63,7 +65,8 @@ class RangeFollower {
   const RangeNode* last_ = nullptr;
 };
 
-// Hears of every range that this process enters and leaves, for as long as it lives.
+// Hears of every range that this process enters and leaves, for as long as it lives. Made and destroyed while no other
+// thread enters ranges.
 class RangeListener {
  public:
   RangeListener();

@@ -1,17 +1,13 @@
 #include "profile/trace.h"
 
 #include <algorithm>
-#include <chrono>
 #include <unistd.h>
 #include <utility>
 
+#include "core/clock.h"
+
 namespace sinter {
 namespace {
-
-int64_t now_ns() {
-  auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 int64_t this_thread() {
   thread_local const int64_t id = gettid();
@@ -56,12 +52,12 @@ bool moves_memory(const Activity& a) {
 
 void RangeRecorder::entered(const RangeNode& range) {
   std::lock_guard lock(mutex_);
-  open_.push_back({range.id, now_ns(), 0, this_thread()});
+  open_.push_back({range.id, steady_ns(), 0, this_thread()});
 }
 
 // Ranges of a thread nest: the one that is left is the last that it entered.
 void RangeRecorder::left(const RangeNode&) {
-  int64_t end = now_ns(), thread = this_thread();
+  int64_t end = steady_ns(), thread = this_thread();
   std::lock_guard lock(mutex_);
   auto last = std::find_if(open_.rbegin(), open_.rend(), [&](const RangeSpan& s) { return s.thread == thread; });
   if (last == open_.rend()) return;  // entered before the recorder was there

@@ -25,7 +25,8 @@
 #include <unistd.h>
 #include <unordered_map>
 
-#include "core/export.h"
+#include "core/clock.h"
+#include "core/json_string.h"
 #include "profile/trace.h"
 
 namespace sinter {

@@ -31,6 +31,7 @@ void check_supported(const Precision& p, DeviceType device) {
 Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, DeviceType device) {
   check(batch > 0, "--batch must be at least 1, not {}", batch);
   check(ctx > 0, "--ctx must be at least 1, not {}", ctx);
+  Range range("batch");
   Batch b{empty({batch, ctx}, DType::i64, device), empty({batch, ctx}, DType::i64, device)};
   fill_integers(b.tokens, seed, 1, 0, vocab);
   fill_integers(b.targets, seed, 2, 0, vocab);

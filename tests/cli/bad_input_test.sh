@@ -57,6 +57,8 @@ refused 2 'profiler|nsys|events' profile model --device cpu --size tiny --profil
 refused 2 'profiler|CPU' profile model --device cpu --size tiny --profiler cupti
 refused 2 'top' profile model --device cpu --size tiny --top 0
 refused 2 'trace|one configuration|2' profile model --device cpu --size tiny --ctx 8,16 --trace "$work/t.json"
+refused 2 'trace|.json' profile model --device cpu --size tiny --trace "$work/t.svg"
+refused 2 'json|trace|same file' profile model --device cpu --size tiny --trace "$work/t.json" --json "$work/./t.json"
 refused 2 'trace|missing' profile model --device cpu --size tiny --trace "$work/missing/t.json"
 refused 2 'warmup|bench model' profile model --device cpu --size tiny --warmup 0,1
 refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$work/s.txt"

@@ -32,7 +32,7 @@ grep -qE 'https?://[^w]' "$work/p.html" && fail "the page asks the network"
 "$SINTER" profile model $shape --range attn --trace "$work/trace.json" --json "$work/p.json" --plot "$work/p2.svg" \
   > "$work/profile.txt" 2> /dev/null
 for text in 'Time (%)' 'step/backward/layers.*/attn/softmax' 'linear_weight_grad' '% of roofline' 'what profiling cost' \
-            'Kernels: attn' 'attributed to ranges'; do
+            'Kernels of ranges that match "attn"' 'attributed to ranges'; do
   has "$work/profile.txt" "$text"
 done
 has "$work/trace.json" 'ProfilerStep#0'
@@ -41,7 +41,7 @@ cmp "$work/profile.txt" "$work/again.txt" || fail "show prints another profile"
 "$SINTER" profile model $shape --dtype fp32,bf16 > "$work/rows.txt" 2> /dev/null
 has "$work/rows.txt" 'GEMM % forward'
 
-"$SINTER" memory model $shape --json "$work/m.json" --plot "$work/m.html" --snapshot "$work/m.pickle" > "$work/memory.txt" 2> /dev/null
+"$SINTER" memory model ${shape% --warmup*} --json "$work/m.json" --plot "$work/m.html" --snapshot "$work/m.pickle" > "$work/memory.txt" 2> /dev/null
 for text in 'optimizer state' 'prediction: equal to the byte' 'residual-stream' 'step/forward/layers.*/ffn/gate_up/linear' \
             'src/nn/layers.cpp:'; do
   has "$work/memory.txt" "$text"
@@ -49,8 +49,26 @@ done
 grep -qE '(src|href)="?https?:' "$work/m.html" && fail "the timeline asks the network"
 "$SINTER" show "$work/m.json" --plot "$work/m.svg" > "$work/again.txt"
 cmp "$work/memory.txt" "$work/again.txt" || fail "show prints another memory"
-"$SINTER" memory model --predict --size 2.7B --dtype bf16 --card 4090-24 > "$work/predict.txt" 2> /dev/null
+code=0
+"$SINTER" memory model --predict --size 2.7B --dtype bf16 --card 4090-24 > "$work/predict.txt" 2> /dev/null || code=$?
+[ "$code" -eq 3 ] || fail "it does not fit on the card, but the exit code is $code, not 3"
+code=0
+"$SINTER" memory model --device cpu --size tiny --ctx 1048576 --batch 1 > "$work/big.txt" 2> /dev/null || code=$?
+[ "$code" -eq 3 ] || fail "memory: nothing fits, but the exit code is $code, not 3"
+has "$work/big.txt" 'OOM: needs'
+has "$work/big.txt" 'attn/softmax'
+code=0
+timeout --foreground --preserve-status -s INT 3 "$SINTER" memory model --device cpu --size small --batch 8 --ctx 512 > "$work/cut.txt" \
+  2> "$work/err.txt" || code=$?
+[ "$code" -eq 130 ] || fail "Ctrl-C ends memory with $code, not 130: $(cat "$work/err.txt")"
+has "$work/err.txt" 'interrupted: 0 of 1'
 for text in 'Predicted memory' 'H200-141' 'To fit on 4090-24: --size large'; do has "$work/predict.txt" "$text"; done
+
+# A damaged record is refused, not drawn.
+sed 's/"begin": \[/"begin": [0.0, /' "$work/m.json" > "$work/damaged.json"
+code=0
+"$SINTER" show "$work/damaged.json" --plot "$work/d.svg" > /dev/null 2> "$work/err.txt" || code=$?
+[ "$code" -eq 2 ] && grep -q 'column' "$work/err.txt" || fail "a damaged timeline: exit $code, $(cat "$work/err.txt")"
 
 # --json - leaves stdout to the record.
 "$SINTER" bench model $shape --json - 2> /dev/null > "$work/pure.json"

@@ -166,5 +166,47 @@ TEST(Cards, TheCheapestChangeMakesItFit) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { card_named("GTX"); }), {"--card GTX", "4090-24"}));
 }
 
+TEST(Cards, AChangeThatIsNotAboutRoomIsFoundToo) {
+  RunConfig c = config_of(known_size("small"), 4, "bf16", Pass::step, DeviceType::cuda);
+  EXPECT_FALSE(fits(predict(c, make_transformer), c, card_named("T4-16"))) << "it has no bf16";
+  EXPECT_EQ(cheapest_change(c, card_named("T4-16"), make_transformer), "--dtype fp16");
+
+  RunConfig narrow = config_of(known_size("tiny"), 1, "fp32", Pass::step, DeviceType::cuda);
+  narrow.model.layers = 900, narrow.model.ctx = 32, narrow.model.name = "custom";
+  EXPECT_EQ(cheapest_change(narrow, card_named("T4-16"), make_transformer),
+            "--size medium in place of the shape flags");
+}
+
+TEST(Cards, ItMayTakeAShorterContext) {
+  RunConfig c = config_of(known_size("large"), 1, "fp32", Pass::step, DeviceType::cuda);
+  c.model.ctx = 8192;
+  std::string change = cheapest_change(c, card_named("4090-24"), make_transformer);
+  EXPECT_NE(change.find("--batch 1 --ctx "), std::string::npos) << change;
+}
+
+// Stops after a few allocations, as a device that is full.
+TEST(MemoryRun, APlantedOutOfMemoryKeepsItsEvents) {
+  RunConfig c = config_of(little(), 2, "fp32", Pass::step, DeviceType::cpu);
+  auto greedy = [](const ModelConfig& config, Parameters& p) {
+    struct Greedy : Model {
+      std::unique_ptr<Model> inner;
+      Tensor logits(const Tensor& tokens) const override {
+        Range range("greedy");
+        return add(inner->logits(tokens), empty({int64_t(1) << 50}, DType::f32, DeviceType::cpu));
+      }
+    };
+    auto m = std::make_unique<Greedy>();
+    m->inner = make_transformer(config, p);
+    return m;
+  };
+  MemoryRun run = run_memory(c, DeviceType::cpu, greedy);
+  EXPECT_TRUE(mentions(run.out_of_memory, {"out of memory on cpu", "parameter", "init", "(in step/forward/greedy"}));
+  EXPECT_EQ(run.phases.back().name, "out of memory");
+  bool seen = false;
+  for (const MemoryEvent& e : run.snapshot.events) seen = seen || e.action == MemoryEvent::out_of_memory;
+  EXPECT_TRUE(seen);
+  EXPECT_EQ(usage_by_phase(run).back().end.bytes, 0) << "everything was given back";
+}
+
 }  // namespace
 }  // namespace sinter::lab

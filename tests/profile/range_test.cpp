@@ -28,7 +28,7 @@ TEST(Ranges, BelongToTheirThread) {
   std::thread([] { EXPECT_EQ(Range::path(), ""); }).join();
 }
 
-TEST(Ranges, TooDeepStillUnwinds) {
+TEST(Ranges, DeepOnesUnwind) {
   std::function<void(int)> nest = [&](int depth) {
     if (depth == 0) return;
     Range r("x");

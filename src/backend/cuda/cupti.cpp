@@ -5,7 +5,7 @@
 // are joined by graph node instead. Nodes are made while their ops are captured, inside the ops' ranges, and instantiating
 // the graph clones them: both events are observed from the recorder's construction on, and each node remembers its range.
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -20,6 +20,7 @@
 
 #include "backend/activity_recorder.h"
 #include "backend/cuda/runtime.h"
+#include "core/clock.h"
 
 namespace sinter {
 namespace {
@@ -57,11 +58,10 @@ struct Cupti {
 
   std::string load() {
     void* library = nullptr;
-    std::string versioned = "libcupti.so." + std::to_string(CUDART_VERSION / 1000);
+    std::string versioned = "libcupti.so." + std::to_string(CUDART_VERSION / 1000);  // records differ between versions
     for (const char* folder :
          {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/extras/CUPTI/lib64/", SINTER_CUPTI_FOLDER "/"})
-      for (const std::string& name : {versioned, std::string("libcupti.so")})
-        if (!library) library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!library) library = dlopen((folder + versioned).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) return versioned + " was not found (part of the CUDA toolkit: cuda-cupti)";
 #define LOAD(name) \
   if (!((name) = reinterpret_cast<decltype(name)>(dlsym(library, #name)))) return versioned + " lacks " #name;
@@ -70,11 +70,6 @@ struct Cupti {
     return "";
   }
 };
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string demangled(const char* name) {
   int status = 0;
@@ -99,6 +94,8 @@ class CuptiRecorder final : public ActivityRecorder {
     the_recorder = this;
   }
   ~CuptiRecorder() override {
+    disable();
+    cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);  // no buffer comes back after this
     if (subscriber_) cupti_.cuptiUnsubscribe(subscriber_);
     the_recorder = nullptr;
   }
@@ -117,12 +114,12 @@ class CuptiRecorder final : public ActivityRecorder {
     }
     for (CUpti_CallbackId id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
       ok(cupti_.cuptiEnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id), "cuptiEnableCallback");
-    ok(cupti_.cuptiActivityRegisterTimestampCallback([] { return uint64_t(now_ns()); }),
+    ok(cupti_.cuptiActivityRegisterTimestampCallback([] { return uint64_t(steady_ns()); }),
        "cuptiActivityRegisterTimestampCallback");
     ok(cupti_.cuptiActivityRegisterCallbacks(give_buffer, take_buffer), "cuptiActivityRegisterCallbacks");
     // Tried once here, so that a refusal is known before any work is done.
     for (CUpti_ActivityKind kind : kinds) ok(cupti_.cuptiActivityEnable(kind), "cuptiActivityEnable");
-    for (CUpti_ActivityKind kind : kinds) cupti_.cuptiActivityDisable(kind);
+    disable();
     return fault;
   }
 
@@ -138,13 +135,19 @@ class CuptiRecorder final : public ActivityRecorder {
   }
 
   void start() override {
+    cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    {
+      std::lock_guard lock(mutex_);  // a recording that was given up leaves nothing behind
+      device_.clear(), calls_.clear(), graph_node_.clear(), range_of_correlation_.clear();
+      dropped_ = 0;
+    }
     for (CUpti_ActivityKind kind : kinds) check(cupti_.cuptiActivityEnable(kind), "cuptiActivityEnable");
   }
 
   Result stop() override {
     cuda::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     check(cupti_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
-    for (CUpti_ActivityKind kind : kinds) cupti_.cuptiActivityDisable(kind);
+    disable();
     std::lock_guard lock(mutex_);
     attribute();
     return {std::exchange(device_, {}), std::exchange(calls_, {}), std::exchange(dropped_, 0)};
@@ -156,8 +159,12 @@ class CuptiRecorder final : public ActivityRecorder {
       CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,    CUPTI_ACTIVITY_KIND_MEMCPY,  CUPTI_ACTIVITY_KIND_MEMSET};
   static constexpr size_t buffer_bytes = 8 << 20;
 
-  static inline CuptiRecorder* the_recorder = nullptr;  // CUPTI's callbacks carry no argument
+  static inline std::atomic<CuptiRecorder*> the_recorder = nullptr;  // CUPTI's callbacks carry no argument
   static inline thread_local std::vector<uint32_t> stack;
+
+  void disable() const {
+    for (CUpti_ActivityKind kind : kinds) cupti_.cuptiActivityDisable(kind);
+  }
 
   std::string text_of(CUptiResult r) const {
     if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) return "another profiler (nsys, ncu) is attached";
@@ -233,19 +240,13 @@ class CuptiRecorder final : public ActivityRecorder {
     if (cupti_.cuptiGetCallbackName(domain, r.cbid, &name) != CUPTI_SUCCESS || !name) return;
     Activity a;
     a.kind = Activity::runtime_call;
-    a.name = without_version(name);
+    a.name = name;
     a.begin_ns = int64_t(r.start);
     a.end_ns = int64_t(r.end);
     a.correlation = r.correlationId;
     a.thread = r.threadId == pthread_ ? thread_ : r.threadId;  // CUPTI knows threads by what pthread_self() says
     calls_.push_back(std::move(a));
   }
-  static std::string without_version(std::string name) {  // "cudaLaunchKernel_v7000"
-    size_t v = name.rfind("_v");
-    bool versioned = v != std::string::npos && name.find_first_not_of("0123456789", v + 2) == std::string::npos;
-    return versioned ? name.substr(0, v) : name;
-  }
-
   void attribute() {
     auto range_of = [&](uint32_t correlation) {
       auto it = range_of_correlation_.find(correlation);
