@@ -40,7 +40,7 @@ const Card& card_named(const std::string& name) {
   fail_with(ErrorKind::usage, "--card {}: unknown; choose one of {}", name, all);
 }
 
-int64_t typical_outside_bytes() { return 600 * mib; }
+int64_t typical_outside_bytes() { return 534 * mib; }
 
 int64_t device_need(const Need& need) { return need.reserved() + typical_outside_bytes(); }
 

@@ -162,8 +162,16 @@ Profiler::~Profiler() = default;
 // Listens to everything while it lives, whatever happens.
 class Profiler::Recording {
  public:
-  Recording(Profiler& profiler, bool for_trace)
-      : profiler_(profiler), allocator_(allocator_of(profiler.device_)), counting_(costs_) {
+  // The first pass under a recorder fills its buffers and is not kept.
+  Recording(Profiler& profiler, Workload& work, bool for_trace)
+      : profiler_(profiler), allocator_(allocator_of(profiler.device_)) {
+    if (profiler.recorder_) {
+      profiler.recorder_->start();
+      work.run();
+      synchronize(profiler.device_);
+    }
+    begin_ns_ = steady_ns();
+    counting_.emplace(costs_);
     if (profiler.source_ == "clock") timing_.emplace(clock_);
     if (profiler.source_ == "events") timing_.emplace(events_.emplace(profiler.device_));
     if (for_trace) {
@@ -172,7 +180,6 @@ class Profiler::Recording {
       allocator_.take_events();
       allocator_.record_events(true);
     }
-    if (profiler.recorder_) profiler.recorder_->start();
   }
   ~Recording() {
     if (ranges_) allocator_.record_events(false);
@@ -182,6 +189,8 @@ class Profiler::Recording {
     auto append = [](auto& to, auto from) { to.insert(to.end(), from.begin(), from.end()); };
     if (profiler_.recorder_) {
       ActivityRecorder::Result r = profiler_.recorder_->stop();
+      for (std::vector<Activity>* list : {&r.device, &r.calls})
+        std::erase_if(*list, [&](const Activity& a) { return a.begin_ns < begin_ns_; });
       append(p.trace.device, std::move(r.device));
       append(p.trace.calls, std::move(r.calls));
       p.dropped += r.dropped;
@@ -201,13 +210,12 @@ class Profiler::Recording {
  private:
   Profiler& profiler_;
   CachingAllocator& allocator_;
-  int64_t allocated_ = 0;
+  int64_t allocated_ = 0, begin_ns_ = 0;
   CostCounter costs_;
   OpClock clock_;
   std::optional<OpEvents> events_;
   std::optional<RangeRecorder> ranges_;
-  Listening counting_;
-  std::optional<Listening> timing_;
+  std::optional<Listening> counting_, timing_;
 };
 
 std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t passes, bool for_trace) {
@@ -224,7 +232,7 @@ std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t pas
       PassTime t = timed_pass(work, device_, begin, end);
       p.plain_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);
     }
-    Recording recording(*this, for_trace);
+    Recording recording(*this, work, for_trace);
     for (int64_t i = 0; i < count && !interrupted(); ++i) {
       PassTime t = timed_pass(work, device_, begin, end);
       p.profiled_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);

@@ -120,6 +120,7 @@ CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, boo
   if (!p && segment > bytes) p = source_.allocate(size_t(segment = bytes));
   if (!p) return nullptr;
   Block* block = new_block({static_cast<char*>(p), segment, nullptr, nullptr, stream, false, small});
+  block->segment = ++segments_taken_;
   segments_[block->address] = block;
   stats_.reserved += segment;
   stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
@@ -130,6 +131,7 @@ CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, boo
 void CachingAllocator::split(Block* block, int64_t bytes) {
   Block* rest =
       new_block({block->address + bytes, block->bytes - bytes, block, block->next, block->stream, false, block->small});
+  rest->segment = block->segment;
   if (rest->next) rest->next->previous = rest;
   block->next = rest;
   block->bytes = bytes;

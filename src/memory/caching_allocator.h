@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -128,10 +129,13 @@ class CachingAllocator : public Allocator {
     uint32_t allocated_in = 0, freed_in = 0;
     int64_t requested = 0, allocation = 0;
     TensorRef tensor = {};
+    int64_t segment = 0;  // its number, in the order in which they were taken
   };
+  // The smallest first. Among equals the order must not depend on the addresses that the device happens to give: a
+  // prediction makes the same choices.
   struct BySize {
     bool operator()(const Block* a, const Block* b) const {
-      return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
+      return std::tie(a->bytes, a->segment, a->address) < std::tie(b->bytes, b->segment, b->address);
     }
   };
   using Pool = std::set<Block*, BySize>;
@@ -162,7 +166,7 @@ class CachingAllocator : public Allocator {
   std::deque<Block*> spare_;
   MemoryStats stats_;
   bool recording_ = false, poison_ = false;
-  int64_t allocations_ = 0, last_event_ns_ = 0;
+  int64_t allocations_ = 0, segments_taken_ = 0, last_event_ns_ = 0;
   std::vector<MemoryEvent> events_;
   std::vector<std::string> faults_;
 };

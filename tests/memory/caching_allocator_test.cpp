@@ -177,6 +177,36 @@ TEST(CachingAllocator, ADoubleFreeIsReportedAndHarmless) {
   a.release(y.token);
 }
 
+// Whatever addresses the device gives, the same program gets the same blocks: or a prediction could not be exact.
+TEST(CachingAllocator, ChoicesDoNotDependOnAddresses) {
+  auto run = [](bool descending) {
+    int64_t next = int64_t(1) << 41;
+    CachingAllocator a("fake", {[&](size_t n) {
+                                  next += descending ? -int64_t(1) << 32 : int64_t(1) << 32;
+                                  EXPECT_LT(n, size_t(1) << 32);
+                                  return reinterpret_cast<void*>(next);
+                                },
+                                [](void*) {}, [] { return int64_t(1) << 40; }, [] {}, [](void*, size_t, void*) {}});
+    Rng rng(7);
+    std::vector<Allocator::Allocation> held;
+    std::vector<int64_t> sizes;
+    for (int i = 0; i < 3000; ++i) {
+      if (held.size() > 20 && integer(rng, 0, 2)) {
+        size_t k = size_t(integer(rng, 0, int64_t(held.size())));
+        a.release(held[k].token);
+        held.erase(held.begin() + long(k));
+      } else {
+        held.push_back(a.allocate(integer(rng, 1, 8) * 3 * mib + integer(rng, 0, 2) * 700000, nullptr));
+      }
+      sizes.push_back(a.stats().allocated);
+      sizes.push_back(a.stats().reserved);
+    }
+    for (auto& h : held) a.release(h.token);
+    return sizes;
+  };
+  EXPECT_EQ(run(false), run(true));
+}
+
 TEST(CachingAllocator, SegmentsShowWhatIsHeldAndByWhom) {
   FakeDevice device;
   CachingAllocator& a = device.allocator;
