@@ -1,4 +1,4 @@
-// sinter profile model
+// sinter profile model, sinter profile attention
 #include "cli/app.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
@@ -7,7 +7,7 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* model_examples =
     R"(Lists are allowed for every shape flag, --dtype and --pass; several configurations make a table with a row each.
 
 Examples:
@@ -17,38 +17,109 @@ Examples:
   sinter profile model --trace step.json                       for ui.perfetto.dev and HolisticTraceAnalysis
   sinter profile model --size small,medium --ctx 128,1024 --table profile.md)";
 
-}  // namespace
+constexpr const char* attention_examples = R"(Lists are allowed for the shape flags, --dtype and --pass.
 
-void add_profile(CLI::App& app, Action& action, const MakeModel& make_model) {
-  CLI::App* profile = app.add_subcommand("profile", "where the time goes (profile model)");
-  profile->require_subcommand(1);
-  CLI::App* model = profile->add_subcommand("model", "kernels by phase and range, idle time, ops against the roofline");
-  model->footer(examples);
+Examples:
+  sinter profile attention --ctx 1024,4096 --head-dim 64 --dtype bf16
+  sinter profile attention --pass forward --trace attention.json)";
+
+// What both commands take.
+struct ProfileFlags {
+  std::string profiler, top = "10";
+  lab::ProfileOptions profile;
+  lab::OutputOptions output;
+
+  void add_to(CLI::App& command) {
+    add_text(command, "--profiler", profiler,
+             "auto (CUPTI if it can be had), cupti, or events: a pair of device events per op", "NAME", "Profile");
+    add_text(command, "--range", profile.range,
+             "also the kernels of ranges whose path contains this, or matches it with * and ?", "PATTERN", "Profile");
+    add_text(command, "--top", top, "rows of a kernel table (default 10)", "N", "Profile");
+    add_text(command, "--trace", profile.trace, "write a Chrome/Perfetto trace in Kineto's format", "FILE.json",
+             "Output");
+    add_output_flags(command, output, Plot::yes);
+  }
+  lab::ProfileOptions read() {
+    profile.profiler = lab::profiler_named(profiler);
+    profile.top = number<int64_t>("--top", top);
+    check(profile.top > 0, "--top must be at least 1, not {}", profile.top);
+    return profile;
+  }
+};
+
+void add_profile_model(CLI::App& profile, Action& action, const MakeModel& make_model) {
+  CLI::App* model = profile.add_subcommand("model", "kernels by phase and range, idle time, ops against the roofline");
+  model->footer(model_examples);
   struct Flags {
     ModelFlags model;
-    std::string profiler, top = "10";
-    lab::ProfileOptions profile;
-    lab::OutputOptions output;
+    ProfileFlags profile;
   };
   auto flags = std::make_shared<Flags>();
   add_model_flags(*model, flags->model);
-  add_text(*model, "--profiler", flags->profiler,
-           "auto (CUPTI if it can be had), cupti, or events: a pair of device events per op", "NAME", "Profile");
-  add_text(*model, "--range", flags->profile.range,
-           "also the kernels of ranges whose path contains this, or matches it with * and ?", "PATTERN", "Profile");
-  add_text(*model, "--top", flags->top, "rows of a kernel table (default 10)", "N", "Profile");
-  add_text(*model, "--trace", flags->profile.trace, "write a Chrome/Perfetto trace in Kineto's format", "FILE.json",
-           "Output");
-  add_output_flags(*model, flags->output, Plot::yes);
+  flags->profile.add_to(*model);
   model->callback([&action, flags, make_model] {
     action = [flags, make_model] {
-      flags->profile.sweep = flags->model.sweep();
-      flags->profile.profiler = lab::profiler_named(flags->profiler);
-      flags->profile.top = number<int64_t>("--top", flags->top);
-      check(flags->profile.top > 0, "--top must be at least 1, not {}", flags->profile.top);
-      return lab::profile_model(flags->profile, flags->output, make_model);
+      return lab::profile_model(flags->model.sweep(), flags->profile.read(), flags->profile.output, make_model);
     };
   });
+}
+
+struct AttentionFlags {
+  std::string batch = "8", heads = "1", ctx = "1024", head_dim = "64", dtype = "fp32", pass = "forward-backward";
+  std::string device, seed = "0", warmup = "5", steps = "10";
+  bool full = false;
+  ProfileFlags profile;
+
+  std::vector<lab::AttentionConfig> configs() const {
+    std::string where = !device.empty() ? device : cuda_backend() ? "cuda" : "cpu";
+    std::vector<lab::AttentionConfig> all;
+    for (const std::string& b : split("--batch", batch))
+      for (const std::string& h : split("--heads", heads))
+        for (const std::string& n : split("--ctx", ctx))
+          for (const std::string& d : split("--head-dim", head_dim))
+            for (const std::string& p : split("--pass", pass))
+              for (const std::string& t : split("--dtype", dtype))
+                all.push_back({number<int64_t>("--batch", b), number<int64_t>("--heads", h),
+                               number<int64_t>("--ctx", n), number<int64_t>("--head-dim", d), !full,
+                               lab::device_named(where), precision_named(t), lab::pass_named(p),
+                               number<uint64_t>("--seed", seed)});
+    return all;
+  }
+};
+
+void add_profile_attention(CLI::App& profile, Action& action) {
+  CLI::App* attention = profile.add_subcommand("attention", "the same for attention alone");
+  attention->footer(attention_examples);
+  auto flags = std::make_shared<AttentionFlags>();
+  const char *shape = "Attention", *run = "Run";
+  add_text(*attention, "--batch", flags->batch, "sequences (default 8)", "N,..", shape);
+  add_text(*attention, "--heads", flags->heads, "heads (default 1)", "N,..", shape);
+  add_text(*attention, "--ctx", flags->ctx, "positions (default 1024)", "N,..", shape);
+  add_text(*attention, "--head-dim", flags->head_dim, "width of a head (default 64)", "N,..", shape);
+  attention->add_flag("--full", flags->full, "without the causal mask")->group(shape);
+  add_text(*attention, "--device", flags->device, "where to run (default: cuda if there is a GPU)", "cpu|cuda", run);
+  add_text(*attention, "--dtype", flags->dtype, "of q, k and v: fp32, tf32, bf16, fp16 (default fp32)", "NAME,..", run);
+  add_text(*attention, "--pass", flags->pass, "forward, forward-backward (default)", "NAME,..", run);
+  add_text(*attention, "--warmup", flags->warmup, "untimed passes first (default 5)", "N", run);
+  add_text(*attention, "--steps", flags->steps, "timed passes (default 10)", "N", run);
+  add_text(*attention, "--seed", flags->seed, "of q, k and v (default 0)", "N", run);
+  flags->profile.add_to(*attention);
+  attention->callback([&action, flags] {
+    action = [flags] {
+      return lab::profile_attention(flags->configs(), number<int64_t>("--warmup", flags->warmup),
+                                    number<int64_t>("--steps", flags->steps), flags->profile.read(),
+                                    flags->profile.output);
+    };
+  });
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, Action& action, const MakeModel& make_model) {
+  CLI::App* profile = app.add_subcommand("profile", "where the time goes (profile model, profile attention)");
+  profile->require_subcommand(1);
+  add_profile_model(*profile, action, make_model);
+  add_profile_attention(*profile, action);
 }
 
 }  // namespace sinter::cli

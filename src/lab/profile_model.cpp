@@ -4,35 +4,10 @@
 #include "lab/process.h"
 #include "lab/record.h"
 #include "lab/units.h"
+#include "lab/workload.h"
 
 namespace sinter::lab {
 namespace {
-
-Json oom_row(const RunConfig& c, const std::string& reason) {
-  Json r = to_json(c);
-  r["status"] = "oom";
-  r["reason"] = reason;
-  return r;
-}
-
-// None if interrupted. The trace is handed out, not written: a full disk must not cost the measurement.
-std::optional<Json> profile_one(const RunConfig& c, const ProfileOptions& options, Profiler& profiler, Peaks& peaks,
-                                const MakeModel& make_model, std::string& trace) {
-  Fit fit = fit_of(predict(c, make_model), c);
-  if (!fit.fits) return oom_row(c, fit.reason);
-  allocator_of(c.device).release_cached();
-  Roofline roofline{peaks.product(c.precision.name), peaks.copy()};  // while there is room to measure them
-  try {
-    Workload work(c, c.device, make_model);
-    std::optional<Profile> p = profiler.run(work, c.warmup, c.steps, !options.trace.empty());
-    if (!p) return {};
-    if (!options.trace.empty()) trace = to_kineto(p->trace);
-    return profile_result(c, *p, options.range, roofline);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::memory) throw;
-    return oom_row(c, e.what());
-  }
-}
 
 std::string outcome(const Json& r) {
   if (r["status"] == "oom") return "OOM: " + r["reason"].get<std::string>();
@@ -41,51 +16,134 @@ std::string outcome(const Json& r) {
                      significant(r["device_time"]["busy_ms"].get<double>(), 4));
 }
 
-}  // namespace
+// One configuration to profile, whatever it is.
+struct Subject {
+  std::string text;
+  Json config;
+  std::string dtype;
+  Fit fit;
+  int64_t warmup, passes;
+  // Makes the work, calls back with it, and destroys it.
+  std::function<void(const std::function<void(const Profiler::Work&)>&)> with_work;
+};
 
-int profile_model(const ProfileOptions& options, const OutputOptions& output, const MakeModel& make_model) {
+// None if interrupted. The trace is handed out, not written: a full disk must not cost the measurement.
+std::optional<Json> profile_one(const Subject& s, DeviceType device, const ProfileOptions& options, Profiler& profiler,
+                                Peaks& peaks, std::string& trace) {
+  Json oom = s.config;
+  oom["status"] = "oom";
+  if (!s.fit.fits) {
+    oom["reason"] = s.fit.reason;
+    return oom;
+  }
+  allocator_of(device).release_cached();
+  Roofline roofline{peaks.product(s.dtype), peaks.copy()};  // while there is room to measure them
+  std::optional<Json> result;
+  try {
+    s.with_work([&](const Profiler::Work& work) {
+      std::optional<Profile> p = profiler.run(work, s.warmup, s.passes, !options.trace.empty());
+      if (!p) return;
+      if (!options.trace.empty()) trace = to_kineto(p->trace);
+      result = profile_result(s.config, *p, options.range, roofline);
+    });
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::memory) throw;
+    oom["reason"] = e.what();
+    result = oom;
+  }
+  allocator_of(device).release_cached();
+  return result;
+}
+
+void check_options(const ProfileOptions& options, const OutputOptions& output, size_t runs) {
   check(options.trace.empty() || options.trace.ends_with(".json"), "--trace {}: the name must end in .json",
         options.trace);
   check_output(output, {{"--trace", options.trace}});
-  SweepOptions sweep = with_defaults(options.sweep);
-  set_threads(sweep);
-  check(sweep.warmup.size() == 1, "--warmup: give one number of untimed passes; `bench model` compares several");
-  std::vector<RunConfig> runs = expand(sweep);
-  check(options.trace.empty() || runs.size() == 1,
-        "--trace {}: a trace is of one configuration, but these flags make {}", options.trace, runs.size());
+  check(options.trace.empty() || runs == 1, "--trace {}: a trace is of one configuration, but these flags make {}",
+        options.trace, runs);
+}
 
-  Json config = to_json(sweep);
-  config["top"] = options.top;
-  Json record = new_record("profile model", machine_block(runs[0].device), config);
+int profile_all(Json record, size_t count, const std::function<Subject(size_t)>& subject, DeviceType device,
+                const ProfileOptions& options, OutputOptions output) {
+  record["config"]["top"] = options.top;
   Progress progress;
   catch_interrupts();
-  Profiler profiler(runs[0].device, options.profiler);
-  Peaks peaks(runs[0].device);
+  Profiler profiler(device, options.profiler);
+  Peaks peaks(device);
   std::string trace;
   bool all_oom = true;
-  for (const RunConfig& c : runs) {
-    progress.now(c.text());
-    std::optional<Json> r = profile_one(c, options, profiler, peaks, make_model, trace);
-    allocator_of(c.device).release_cached();
+  for (size_t i = 0; i < count; ++i) {
+    Subject s = subject(i);
+    progress.now(s.text);
+    std::optional<Json> r = profile_one(s, device, options, profiler, peaks, trace);
     if (!r) break;
     all_oom = all_oom && (*r)["status"] == "oom";
-    record["results"].push_back(*r);
-    progress.done(fmt::format("{}: {}", c.text(), outcome(*r)));
+    progress.done(fmt::format("{}: {}", s.text, outcome(*r)));
+    record["results"].push_back(std::move(*r));
   }
   if (!record["results"].empty()) {
-    OutputOptions out = output;
-    if (all_oom) out.plot.clear();
-    write_output(out, record);
+    if (all_oom) output.plot.clear();
+    write_output(output, record);
   }
   if (!trace.empty()) {
     write_file(options.trace, trace);
     progress.done("trace: " + options.trace + " (ui.perfetto.dev, chrome://tracing)");
   }
   if (interrupted()) {
-    progress.done(interrupted_text(record["results"].size(), runs.size()));
+    progress.done(interrupted_text(record["results"].size(), count));
     return interrupted_exit_code;
   }
   return all_oom ? int(ErrorKind::memory) : 0;
+}
+
+}  // namespace
+
+int profile_model(const SweepOptions& given, const ProfileOptions& options, const OutputOptions& output,
+                  const MakeModel& make_model) {
+  SweepOptions sweep = with_defaults(given);
+  set_threads(sweep);
+  check(sweep.warmup.size() == 1, "--warmup: give one number of untimed passes; `bench model` compares several");
+  std::vector<RunConfig> runs = expand(sweep);
+  check_options(options, output, runs.size());
+  auto subject = [&](size_t i) {
+    const RunConfig& c = runs[i];
+    return Subject{c.text(),
+                   to_json(c),
+                   c.precision.name,
+                   fit_of(predict(c, make_model), c),
+                   c.warmup,
+                   c.steps,
+                   [&c, &make_model](const auto& use) {
+                     Workload work(c, c.device, make_model);
+                     use([&] { work.run(); });
+                   }};
+  };
+  DeviceType device = runs[0].device;
+  return profile_all(new_record("profile model", machine_block(device), to_json(sweep)), runs.size(), subject, device,
+                     options, output);
+}
+
+int profile_attention(const std::vector<AttentionConfig>& configs, int64_t warmup, int64_t passes,
+                      const ProfileOptions& options, const OutputOptions& output) {
+  check(warmup >= 0 && warmup <= 1000000, "--warmup must be between 0 and 1000000, not {}", warmup);
+  check(passes >= 1 && passes <= 1000000, "--steps must be between 1 and 1000000, not {}", passes);
+  for (const AttentionConfig& c : configs) check_config(c);
+  check_options(options, output, configs.size());
+  auto subject = [&](size_t i) {
+    const AttentionConfig& c = configs[i];
+    int64_t need = predict_bytes(c), free = backend_of(c.device).free_bytes();
+    Fit fit{need <= free, free, "", ""};
+    if (!fit.fits)
+      fit.reason = fmt::format("needs {}, {} are free", bytes_text(double(need)), bytes_text(double(free)));
+    return Subject{c.text(), to_json(c), c.precision.name, fit, warmup, passes, [&c](const auto& use) {
+                     AttentionWork work(c, c.device);
+                     use([&] { work.run(); });
+                   }};
+  };
+  DeviceType device = configs[0].device;
+  Json config = configs.size() == 1 ? to_json(configs[0]) : Json::object();
+  return profile_all(new_record("profile attention", machine_block(device), config), configs.size(), subject, device,
+                     options, output);
 }
 
 }  // namespace sinter::lab

@@ -217,10 +217,9 @@ std::vector<std::string> lost_answers(const std::string& source) {
 
 }  // namespace
 
-Json profile_result(const RunConfig& c, const Profile& p, const std::string& pattern, const Roofline& roofline) {
+Json profile_result(Json r, const Profile& p, const std::string& pattern, const Roofline& roofline) {
   Analysis a(p);
   double plain = statistics_of(p.plain_ms).median, profiled = statistics_of(p.profiled_ms).median;
-  Json r = to_json(c);
   r["status"] = "ok";
   r["profiler"] = {{"source", p.source}, {"why_not_cupti", p.why_not}, {"lost", lost_answers(p.source)}};
   r["passes"] = p.passes;

@@ -97,12 +97,12 @@ struct PassTime {
   int64_t begin_ns, end_ns;
   double device_ms;
 };
-PassTime timed_pass(Workload& work, DeviceType device, Event& begin, Event& end) {
+PassTime timed_pass(const Profiler::Work& work, DeviceType device, Event& begin, Event& end) {
   synchronize(device);
   PassTime t{};
   t.begin_ns = steady_ns();
   begin.record();
-  work.run();
+  work();
   end.record();
   synchronize(device);
   t.end_ns = steady_ns();
@@ -163,11 +163,11 @@ Profiler::~Profiler() = default;
 class Profiler::Recording {
  public:
   // The first pass under a recorder fills its buffers and is not kept.
-  Recording(Profiler& profiler, Workload& work, bool for_trace)
+  Recording(Profiler& profiler, const Work& work, bool for_trace)
       : profiler_(profiler), allocator_(allocator_of(profiler.device_)) {
     if (profiler.recorder_) {
       profiler.recorder_->start();
-      work.run();
+      work();
       synchronize(profiler.device_);
     }
     begin_ns_ = steady_ns();
@@ -218,13 +218,13 @@ class Profiler::Recording {
   std::optional<Listening> counting_, timing_;
 };
 
-std::optional<Profile> Profiler::run(Workload& work, int64_t warmup, int64_t passes, bool for_trace) {
+std::optional<Profile> Profiler::run(const Work& work, int64_t warmup, int64_t passes, bool for_trace) {
   Profile p;
   p.source = source_;
   p.why_not = why_not_;
   p.passes = passes;
   Event begin(device_), end(device_);
-  for (int64_t i = 0; i < warmup && !interrupted(); ++i) work.run();
+  for (int64_t i = 0; i < warmup && !interrupted(); ++i) work();
   int64_t turns = std::min<int64_t>(passes, 2);
   for (int64_t turn = 0; turn < turns; ++turn) {
     int64_t count = (passes + turns - 1 - turn) / turns;

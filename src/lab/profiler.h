@@ -1,10 +1,11 @@
-// Runs passes of a workload while recording what the device does, and for whom.
+// Runs passes of some work while recording what the device does, and for whom.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 
 #include "backend/activity_recorder.h"
-#include "lab/workload.h"
+#include "lab/run_config.h"
 #include "profile/trace.h"
 
 namespace sinter::lab {
@@ -30,13 +31,15 @@ ProfilerChoice profiler_named(const std::string& name);
 
 class Profiler {
  public:
+  using Work = std::function<void()>;  // one pass
+
   // Before the model is made: what is captured into graphs later keeps its names.
   Profiler(DeviceType device, ProfilerChoice choice);
   ~Profiler();
 
   // Warm-up, then `passes` plain and `passes` recorded ones, in two turns each, so that drift of the machine meets both.
   // For a trace also the host's ranges and the memory in use, which costs a little more. None if interrupted.
-  std::optional<Profile> run(Workload& work, int64_t warmup, int64_t passes, bool for_trace);
+  std::optional<Profile> run(const Work& work, int64_t warmup, int64_t passes, bool for_trace);
 
  private:
   class Correlator;

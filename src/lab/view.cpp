@@ -9,7 +9,7 @@ View view_of(const Json& record) {
   std::string command = record.value("command", "");
   try {
     if (command == "bench model") return bench_model_view(record);
-    if (command == "profile model") return profile_view(record);
+    if (command == "profile model" || command == "profile attention") return profile_view(record);
     if (command == "memory model") return memory_view(record);
     if (command == "precision") return precision_view(record);
     if (command == "doctor") return doctor_view(record);

@@ -61,6 +61,8 @@ refused 2 'trace|.json' profile model --device cpu --size tiny --trace "$work/t.
 refused 2 'json|trace|same file' profile model --device cpu --size tiny --trace "$work/t.json" --json "$work/./t.json"
 refused 2 'trace|missing' profile model --device cpu --size tiny --trace "$work/missing/t.json"
 refused 2 'warmup|bench model' profile model --device cpu --size tiny --warmup 0,1
+refused 2 'pass|step' profile attention --device cpu --pass step
+refused 2 'head-dim' profile attention --device cpu --head-dim 0
 refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$work/s.txt"
 refused 2 'snapshot|one configuration' memory model --device cpu --size tiny --ctx 8,16 --snapshot "$work/s.pickle"
 refused 2 'snapshot|missing' memory model --device cpu --size tiny --snapshot "$work/missing/s.pickle"

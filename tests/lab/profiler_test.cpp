@@ -2,6 +2,7 @@
 #include "lab/profiler.h"
 
 #include "lab/profile_model.h"
+#include "lab/workload.h"
 #include "nn/transformer.h"
 #include "profile/kernel_table.h"
 #include "support/gpu.h"
@@ -22,11 +23,11 @@ RunConfig little(DeviceType device, const char* dtype = "fp32") {
 Profile profile_of(const RunConfig& c, ProfilerChoice choice = ProfilerChoice::automatic) {
   Profiler profiler(c.device, choice);
   Workload work(c, c.device, make_transformer);
-  return profiler.run(work, 1, 2, true).value();
+  return profiler.run([&] { work.run(); }, 1, 2, true).value();
 }
 
 void expect_sound(const RunConfig& c, const Profile& p) {
-  Json r = profile_result(c, p, "attn", {1e12, 1e11});
+  Json r = profile_result(to_json(c), p, "attn", {1e12, 1e11});
   const Json& a = r["attribution"];
   EXPECT_EQ(a["unattributed"], 0);
   EXPECT_EQ(a["dropped"], 0);
@@ -73,6 +74,18 @@ TEST(Profiler, BackwardRunsInTheModulesOfForward) {
     EXPECT_EQ(paths.count(path), 1u) << path;
 }
 
+TEST(Profiler, SeesAttentionAlone) {
+  AttentionConfig c;
+  c.batch = 2, c.heads = 3, c.ctx = 16, c.head_dim = 8;
+  AttentionWork work(c, DeviceType::cpu);
+  Profile p = Profiler(DeviceType::cpu, ProfilerChoice::automatic).run([&] { work.run(); }, 0, 1, false).value();
+  Json r = profile_result(to_json(c), p, "", {});
+  const Json &forward = r["attention_parts"]["forward"], &backward = r["attention_parts"]["backward"];
+  EXPECT_DOUBLE_EQ(forward["products_flops"].get<double>(), 2 * 2.0 * 2 * 3 * 16 * 16 * 8);
+  EXPECT_DOUBLE_EQ(backward["products_flops"].get<double>(), 2 * forward["products_flops"].get<double>());
+  EXPECT_EQ(r["attribution"]["unattributed"], 0);
+}
+
 TEST(Profiler, RefusesWhatTheCpuHasNot) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { Profiler(DeviceType::cpu, ProfilerChoice::cupti); }),
                        {"--profiler", "CPU"}));
@@ -111,7 +124,7 @@ TEST(ProfilerGpu, DeviceEventsGiveTheSameOps) {
   Profile p = profile_of(c, ProfilerChoice::events);
   EXPECT_EQ(p.source, "events");
   expect_sound(c, p);
-  EXPECT_FALSE(profile_result(c, p, "", {})["profiler"]["lost"].empty());
+  EXPECT_FALSE(profile_result(to_json(c), p, "", {})["profiler"]["lost"].empty());
 }
 
 TEST(KernelTable, CountsAsNsysDoes) {
