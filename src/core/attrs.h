@@ -38,6 +38,7 @@ struct MatmulAttrs {
 struct ReduceAttrs { uint32_t dims = 0; bool keepdim = false; };  // dims: bit mask of reduced dimensions
 struct NormAttrs { double eps = 1e-5; bool low_precision_statistics = false; };  // the flag: 16-bit sums, only to show why not
 struct SoftmaxAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; };
+struct AttentionAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; };  // query i sees keys j <= i + offset
 struct HeadsAttrs { int64_t heads = 1, kv_heads = 1; bool rotate = true; };
 struct ViewAttrs { int32_t rank = 0; int64_t dims[max_rank] = {}; };
 struct TransposeAttrs { int32_t dim0 = 0, dim1 = 0; };

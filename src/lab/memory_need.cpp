@@ -8,16 +8,19 @@ namespace {
 class FlopCounter : public Interceptor {
  public:
   void called(const OpCall& used, TensorPtrs, const Outputs& outputs) override {
-    if (used.op.cost) flops += used.op.cost(used, outputs).matmul_flops;
+    if (!used.op.cost) return;
+    Cost cost = used.op.cost(used, outputs);
+    flops += cost.matmul_flops;
+    executed += cost.executed();
   }
-  double flops = 0;
+  double flops = 0, executed = 0;
 };
 
-double count_flops(const auto& work) {
+FlopCounter count_flops(const auto& work) {
   FlopCounter counter;
   Listening listening(counter);
   work();
-  return counter.flops;
+  return counter;
 }
 
 }  // namespace
@@ -35,9 +38,9 @@ Need predict(const RunConfig& c, const MakeModel& make_model) {
     work.run();
     need.first = allocator.stats();
     allocator.reset_peak();
-    need.flops_executed = count_flops([&] { work.run(); });
+    need.flops_executed = count_flops([&] { work.run(); }).executed;
     need.steady = allocator.stats();
-    need.forward_flops = count_flops([&] { work.forward(); });
+    need.forward_flops = count_flops([&] { work.forward(); }).flops;
     need.flops = need.forward_flops * (c.pass == Pass::forward ? 1 : 3);
   }
   allocator.release_cached();

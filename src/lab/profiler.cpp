@@ -18,7 +18,7 @@ class CostCounter : public Interceptor {
     c.bytes += bytes_moved(call, outputs);
     if (!call.op.cost) return;
     Cost cost = call.op.cost(call, outputs);
-    c.matmul_flops += cost.matmul_flops;
+    c.matmul_flops += cost.executed();
     c.other_flops += cost.other_flops;
   }
   std::map<uint32_t, OpCost> ops;

@@ -182,7 +182,7 @@ void CachingAllocator::release_cached_locked() {
 }
 
 CachingAllocator::Block* CachingAllocator::new_block(const Block& b) {
-  if (spare_.size() < spare_limit) return new Block(b);
+  if (spare_.size() < spare_limit) return &blocks_.emplace_back(b);
   Block* block = spare_.front();
   spare_.pop_front();
   *block = b;

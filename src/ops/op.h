@@ -82,6 +82,8 @@ class GradCall {
 // FLOPs of matrix products count apart from the rest: MFU and peak checks speak of them alone.
 struct Cost {
   double matmul_flops = 0, other_flops = 0;
+  double executed_flops = -1;  // of the products, where a mask leaves fewer to do; negative: all of them
+  double executed() const { return executed_flops < 0 ? matmul_flops : executed_flops; }
 };
 
 enum class Fuse : uint8_t { pointwise, row_reduction, view, opaque };

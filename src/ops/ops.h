@@ -61,6 +61,8 @@ struct Heads {
   Tensor q, k, v;  // (batch, heads, positions, head dimension)
 };
 Heads split_heads(const Tensor& qkv, const Tensor& cos, const Tensor& sin, const HeadsAttrs& attrs);
+// softmax(scale · q·kᵀ)·v in linear memory; k and v may have fewer heads. `lse` gets the rows' logsumexp.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionAttrs& attrs, Tensor* lse = nullptr);
 Tensor join_heads(const Tensor& x);  // (B, H, T, D) -> (B, T, H·D)
 
 // In place, outside the tape.

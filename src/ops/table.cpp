@@ -53,6 +53,8 @@ std::span<const OpDef* const> all_ops() {
                                      &split_heads_backward,
                                      &swiglu,
                                      &swiglu_backward,
+                                     &attention,
+                                     &attention_backward,
                                      &fill,
                                      &random_normal,
                                      &random_uniform,

@@ -15,6 +15,8 @@ extern const OpDef sum;
 extern const OpDef matmul, linear, linear_input_grad, linear_weight_grad;
 // norm.cpp
 extern const OpDef rms_norm, rms_norm_backward, layer_norm, layer_norm_backward;
+// attention.cpp
+extern const OpDef attention, attention_backward;
 // softmax.cpp
 extern const OpDef softmax, softmax_backward;
 // loss.cpp
