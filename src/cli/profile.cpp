@@ -21,6 +21,7 @@ constexpr const char* attention_examples = R"(Lists are allowed for the shape fl
 
 Examples:
   sinter profile attention --ctx 1024,4096 --head-dim 64 --dtype bf16
+  sinter profile attention --attention naive,flash --ctx 4096
   sinter profile attention --pass forward --trace attention.json)";
 
 // What both commands take.
@@ -66,7 +67,7 @@ void add_profile_model(CLI::App& profile, Action& action, const MakeModel& make_
 
 struct AttentionFlags {
   std::string batch = "8", heads = "1", ctx = "1024", head_dim = "64", dtype = "fp32", pass = "forward-backward";
-  std::string device, seed = "0", warmup = "5", steps = "10";
+  std::string device, attention = "auto", seed = "0", warmup = "5", steps = "10";
   bool full = false;
   ProfileFlags profile;
 
@@ -79,10 +80,13 @@ struct AttentionFlags {
           for (const std::string& d : split("--head-dim", head_dim))
             for (const std::string& p : split("--pass", pass))
               for (const std::string& t : split("--dtype", dtype))
-                all.push_back({number<int64_t>("--batch", b), number<int64_t>("--heads", h),
-                               number<int64_t>("--ctx", n), number<int64_t>("--head-dim", d), !full,
-                               lab::device_named(where), precision_named(t), lab::pass_named(p),
-                               number<uint64_t>("--seed", seed)});
+                for (const std::string& a : split("--attention", attention)) {
+                  DeviceType on = lab::device_named(where);
+                  all.push_back({number<int64_t>("--batch", b), number<int64_t>("--heads", h),
+                                 number<int64_t>("--ctx", n), number<int64_t>("--head-dim", d), !full,
+                                 lab::implementation_named(a, on), on, precision_named(t), lab::pass_named(p),
+                                 number<uint64_t>("--seed", seed)});
+                }
     return all;
   }
 };
@@ -97,6 +101,9 @@ void add_profile_attention(CLI::App& profile, Action& action) {
   add_text(*attention, "--ctx", flags->ctx, "positions (default 1024)", "N,..", shape);
   add_text(*attention, "--head-dim", flags->head_dim, "width of a head (default 64)", "N,..", shape);
   attention->add_flag("--full", flags->full, "without the causal mask")->group(shape);
+  add_text(*attention, "--attention", flags->attention,
+           "naive (scores are kept), flash (they are not), or auto: flash where the device has it (default)", "NAME,..",
+           run);
   add_text(*attention, "--device", flags->device, "where to run (default: cuda if there is a GPU)", "cpu|cuda", run);
   add_text(*attention, "--dtype", flags->dtype, "of q, k and v: fp32, tf32, bf16, fp16 (default fp32)", "NAME,..", run);
   add_text(*attention, "--pass", flags->pass, "forward, forward-backward (default)", "NAME,..", run);

@@ -1,5 +1,7 @@
 #include "lab/attention_work.h"
 
+#include <cmath>
+
 #include "core/check.h"
 #include "nn/layers.h"
 #include "ops/ops.h"
@@ -8,8 +10,8 @@
 namespace sinter::lab {
 
 std::string AttentionConfig::text() const {
-  return fmt::format("attention, batch {}, heads {}, ctx {}, d {}, {}, {}", batch, heads, ctx, head_dim, precision.name,
-                     name_of(pass));
+  return fmt::format("{} attention, batch {}, heads {}, ctx {}, d {}, {}, {}", implementation, batch, heads, ctx,
+                     head_dim, precision.name, name_of(pass));
 }
 
 Json to_json(const AttentionConfig& c) {
@@ -19,11 +21,20 @@ Json to_json(const AttentionConfig& c) {
           {"ctx", c.ctx},
           {"head_dim", c.head_dim},
           {"causal", c.causal},
-          {"attention", "naive"},
+          {"attention", c.implementation},
           {"dtype", c.precision.name},
           {"maths", maths_text(c.precision)},
           {"pass", name_of(c.pass)},
           {"seed", c.seed}};
+}
+
+std::string implementation_named(const std::string& name, DeviceType device) {
+  bool has_flash = backend_of(device).kernels().attention != nullptr;
+  if (name == "auto") return has_flash ? "flash" : "naive";
+  check(name == "naive" || name == "flash", "--attention {}: unknown; choose auto, naive or flash", name);
+  check(name == "naive" || has_flash, "--attention flash: there is no kernel for it on {} yet; use --attention naive",
+        name_of(device));
+  return name;
 }
 
 void check_config(const AttentionConfig& c) {
@@ -56,7 +67,9 @@ void AttentionWork::run() {
   Tensor o;
   {
     Range range("forward", RangeKind::phase), attn("attn");
-    o = naive_attention(q_, k_, v_, config_.causal);
+    o = config_.implementation == "naive"
+            ? naive_attention(q_, k_, v_, config_.causal)
+            : attention(q_, k_, v_, {1 / std::sqrt(double(config_.head_dim)), config_.causal, 0});
   }
   if (config_.pass == Pass::forward) return;
   Range range("backward", RangeKind::phase);

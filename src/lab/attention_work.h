@@ -9,14 +9,17 @@ namespace sinter::lab {
 struct AttentionConfig {
   int64_t batch = 8, heads = 1, ctx = 1024, head_dim = 64;
   bool causal = true;
+  std::string implementation = "naive";  // or flash
   DeviceType device = DeviceType::cpu;
   Precision precision;  // of q, k and v
   Pass pass = Pass::forward_backward;
   uint64_t seed = 0;
 
-  std::string text() const;  // "attention, batch 8, heads 1, ctx 1024, d 64, bf16, forward"
+  std::string text() const;  // "flash attention, batch 8, heads 1, ctx 1024, d 64, bf16, forward"
 };
 Json to_json(const AttentionConfig& c);
+// --attention: naive, flash (refused where the device has no kernel for it), or auto: flash where there is one.
+std::string implementation_named(const std::string& name, DeviceType device);
 void check_config(const AttentionConfig& c);
 
 class AttentionWork {

@@ -7,7 +7,9 @@
 namespace sinter::lab {
 
 inline std::string size_name(const Json& r) {
-  if (r.contains("head_dim")) return fmt::format("attention, {} × d {}", r.value("heads", 0), r.value("head_dim", 0));
+  if (r.contains("head_dim"))
+    return fmt::format("{} attention, {} × d {}", r.value("attention", "?"), r.value("heads", 0),
+                       r.value("head_dim", 0));
   if (r.contains("size")) return r["size"];
   return fmt::format("{}×{}, {} heads, d_ff {}", r.value("layers", 0), r.value("d_model", 0), r.value("heads", 0),
                      r.value("d_ff", 0));

@@ -75,8 +75,9 @@ Table answers(const Json& r) {
     }
   if (parts.empty())
     add("attention: softmax against products",
-        "not told apart here: the attention of this model enters no ranges scores, "
-        "softmax and value");
+        r.value("attention", "") == "flash"
+            ? "one kernel does both; `profile attention --attention naive` separates them"
+            : "not told apart here: the attention of this model enters no ranges scores, softmax and value");
   const Json& d = r.at("device_time");
   bool cpu = r.at("profiler").at("source") == "clock";
   add(cpu ? "time in ops against the wall clock" : "device time against the wall clock",

@@ -62,6 +62,7 @@ refused 2 'json|trace|same file' profile model --device cpu --size tiny --trace 
 refused 2 'trace|missing' profile model --device cpu --size tiny --trace "$work/missing/t.json"
 refused 2 'warmup|bench model' profile model --device cpu --size tiny --warmup 0,1
 refused 2 'pass|step' profile attention --device cpu --pass step
+refused 2 'attention|sparse|flash' profile attention --device cpu --attention sparse
 refused 2 'head-dim' profile attention --device cpu --head-dim 0
 refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$work/s.txt"
 refused 2 'snapshot|one configuration' memory model --device cpu --size tiny --ctx 8,16 --snapshot "$work/s.pickle"
