@@ -1,5 +1,5 @@
 // Kernels replayed by a CUDA graph keep the names of the ranges they were captured in.
-#if __has_include(<cuda_runtime_api.h>)
+#ifdef SINTER_HAS_CUDA
 #include <cuda_runtime_api.h>
 #include <map>
 #include <set>
