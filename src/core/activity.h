@@ -13,12 +13,11 @@ struct Activity {
   int64_t begin_ns = 0, end_ns = 0;  // the host's steady clock
   uint32_t range = 0;                // id of the range that launched it; 0: none
   uint32_t correlation = 0;          // the same for a runtime call and what it launched; 0: none
-  int device = 0, stream = 0;        // of what ran on the device; ids as the driver counts, never 0 there
+  int device = 0, stream = 0;        // of what ran on the device; ids as the driver counts, 0: not known
   int64_t thread = 0;                // of a runtime call
   int64_t bytes = 0;                 // copies and fills
   int grid[3] = {}, block[3] = {};   // kernels, where known
   int registers = 0, shared_bytes = 0;
-  bool from_graph = false;  // replayed by a CUDA graph
 
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };

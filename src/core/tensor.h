@@ -14,14 +14,15 @@ class Allocator {
     void* data;
     void* token;  // what the allocator knows it by
   };
-  virtual Allocation allocate(int64_t bytes, void* stream) = 0;
+  // `holds` says what it is for, to whoever looks at the log; null: no tensor.
+  virtual Allocation allocate(int64_t bytes, void* stream, const TensorRef* holds = nullptr) = 0;
   virtual void release(void* token) noexcept = 0;
 };
 
 class Storage : public RefCounted {
  public:
-  Storage(Allocator& allocator, int64_t bytes, void* stream)
-      : Storage(allocator, allocator.allocate(bytes, stream), bytes) {}
+  Storage(Allocator& allocator, int64_t bytes, void* stream, const TensorRef* holds = nullptr)
+      : Storage(allocator, allocator.allocate(bytes, stream, holds), bytes) {}
   ~Storage() override { allocator_.release(token_); }
 
   void* const data;

@@ -16,10 +16,10 @@ constexpr int64_t medium_limit = 10 << 20, medium_segment = 20 << 20, large_gran
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+constexpr TensorRef no_tensor{nullptr, DType::f32, -1, {}, {}};
 constexpr size_t spare_limit = 4096;  // blocks out of use that are remembered
 
 thread_local MemoryCategory category = MemoryCategory::activation;
-thread_local const TensorRef* described = nullptr;
 
 std::string mib(int64_t bytes) { return fmt::format("{:.4g} MiB", double(bytes) / (1 << 20)); }
 
@@ -47,8 +47,6 @@ CategoryScope::CategoryScope(MemoryCategory c) : previous_(std::exchange(categor
 CategoryScope::~CategoryScope() { category = previous_; }
 MemoryCategory CategoryScope::current() { return category; }
 
-void describe_next_allocation(const TensorRef* tensor) { described = tensor; }
-
 CachingAllocator::CachingAllocator(std::string device_name, Source source)
     : device_name_(std::move(device_name)), source_(std::move(source)) {}
 
@@ -57,7 +55,7 @@ CachingAllocator::~CachingAllocator() = default;
 
 int64_t CachingAllocator::rounded(int64_t bytes) { return round_up(std::max<int64_t>(bytes, 1), granule); }
 
-Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream) {
+Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream, const TensorRef* holds) {
   int64_t size = rounded(bytes);
   bool small = size <= small_limit;
   std::lock_guard lock(mutex_);
@@ -74,11 +72,8 @@ Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream) {
   block->used = true;
   block->category = CategoryScope::current();
   block->requested = bytes;
-  block->allocation = allocations_++;
   block->allocated_in = Range::current().id;
-  block->tensor.rank = -1;
-  if (described) block->tensor = *std::exchange(described, nullptr);
-  block->tensor.data = nullptr;
+  block->tensor = holds ? *holds : no_tensor;
   stats_.allocated += block->bytes;
   stats_.allocated_by[int(block->category)] += block->bytes;
   if (stats_.allocated > stats_.peak_allocated) {
@@ -221,24 +216,17 @@ std::vector<SegmentState> CachingAllocator::segments() const {
     for (const Block* b = first; b; b = b->next) {
       s.bytes += b->bytes;
       s.blocks.push_back({reinterpret_cast<uint64_t>(b->address), b->bytes, b->requested, b->used, b->category,
-                          b->allocated_in, b->allocation, b->tensor});
+                          b->allocated_in, b->tensor});
     }
     all.push_back(std::move(s));
   }
   return all;
 }
 
-int64_t CachingAllocator::allocation_count() const {
-  std::lock_guard lock(mutex_);
-  return allocations_;
-}
-
 std::vector<std::string> CachingAllocator::faults() const {
   std::lock_guard lock(mutex_);
   return faults_;
 }
-
-int64_t CachingAllocator::free_on_device() const { return source_.free_bytes(); }
 
 void CachingAllocator::poison(bool on) {
   std::lock_guard lock(mutex_);
@@ -290,7 +278,7 @@ void CachingAllocator::out_of_memory(int64_t bytes) {
   what.address = reinterpret_cast<char*>(free);
   what.bytes = what.requested = bytes;
   what.category = CategoryScope::current();
-  what.tensor.rank = -1;
+  what.tensor = no_tensor;
   log(MemoryEvent::out_of_memory, what);
   std::string largest = largest_holders();
   fail_with(ErrorKind::memory,

@@ -47,9 +47,6 @@ class CategoryScope {
   MemoryCategory previous_;
 };
 
-// What the next allocation of this thread will hold, for people who look at the event log; null: no tensor.
-void describe_next_allocation(const TensorRef* tensor);
-
 struct MemoryEvent {
   enum Action : uint8_t { segment_alloc, segment_free, alloc, free, out_of_memory };
   int64_t time_ns;  // steady clock of the host
@@ -69,8 +66,7 @@ struct BlockState {
   int64_t bytes, requested;
   bool used;
   MemoryCategory category;
-  uint32_t range;      // where it was allocated
-  int64_t allocation;  // how many came before it
+  uint32_t range;  // where it was allocated
   TensorRef tensor;
 };
 struct SegmentState {
@@ -100,7 +96,7 @@ class CachingAllocator : public Allocator {
   CachingAllocator(std::string device_name, Source source);
   ~CachingAllocator() override;
 
-  Allocation allocate(int64_t bytes, void* stream) override;
+  Allocation allocate(int64_t bytes, void* stream, const TensorRef* holds = nullptr) override;
   void release(void* token) noexcept override;
   void release_cached();  // gives unused segments back to the device
 
@@ -110,9 +106,7 @@ class CachingAllocator : public Allocator {
   std::vector<MemoryEvent> take_events();
 
   std::vector<SegmentState> segments() const;
-  int64_t allocation_count() const;         // so far
   std::vector<std::string> faults() const;  // double frees so far: who allocated, who freed
-  int64_t free_on_device() const;           // what the device could still give
   // Every block is handed out full of NaNs, so that a kernel that reads what nobody wrote is found out.
   void poison(bool on);
 
@@ -127,7 +121,7 @@ class CachingAllocator : public Allocator {
     bool used = false, small;
     MemoryCategory category = MemoryCategory::activation;
     uint32_t allocated_in = 0, freed_in = 0;
-    int64_t requested = 0, allocation = 0;
+    int64_t requested = 0;
     TensorRef tensor = {};
     int64_t segment = 0;  // its number, in the order in which they were taken
   };
@@ -168,7 +162,7 @@ class CachingAllocator : public Allocator {
   std::deque<Block*> spare_;
   MemoryStats stats_;
   bool recording_ = false, poison_ = false;
-  int64_t allocations_ = 0, segments_taken_ = 0, last_event_ns_ = 0;
+  int64_t segments_taken_ = 0, last_event_ns_ = 0;
   std::vector<MemoryEvent> events_;
   std::vector<std::string> faults_;
 };

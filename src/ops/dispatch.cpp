@@ -156,8 +156,7 @@ Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceT
   impl->ref.rank = dims.rank();
   std::copy(dims.begin(), dims.end(), impl->ref.dims);
   std::copy(strides.begin(), strides.end(), impl->ref.strides);
-  describe_next_allocation(&impl->ref);
-  impl->storage = new Storage(allocator_of(device), elements * size_of(dtype), current_stream(device));
+  impl->storage = new Storage(allocator_of(device), elements * size_of(dtype), current_stream(device), &impl->ref);
   impl->ref.data = impl->storage->data;
   return Tensor(std::move(impl));
 }

@@ -134,9 +134,9 @@ struct Program {
     Range layer("layers." + std::to_string(below(3))), op("matmul", RangeKind::op);
     CategoryScope category(MemoryCategory(below(memory_category_count)));
     TensorRef tensor{nullptr, DType::bf16, 2, {below(9), 768}, {}};
-    if (below(2)) describe_next_allocation(&tensor);
+    const TensorRef* holds = below(2) ? &tensor : nullptr;
     int64_t bytes = size();
-    live.push_back({device.allocator.allocate(bytes, below(3) ? &streams[0] : &streams[1]), bytes});
+    live.push_back({device.allocator.allocate(bytes, below(3) ? &streams[0] : &streams[1], holds), bytes});
   }
   void free_one() {
     if (live.empty()) return;

@@ -219,7 +219,6 @@ class CuptiRecorder final : public ActivityRecorder {
     a.correlation = r.correlationId;
     a.device = int(r.deviceId);
     a.stream = int(r.streamId);
-    a.from_graph = r.graphNodeId != 0;
     graph_node_.push_back(r.graphNodeId);
     device_.push_back(std::move(a));
     return device_.back();
