@@ -114,7 +114,7 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
   r["tokens_per_s"] = double(c.batch * c.model.ctx) / total.median * 1e3;
   r["peak_bytes"] = m.memory.peak_allocated;
   r["reserved_bytes"] = m.memory.peak_reserved;
-  r["memory"] = categories_json(m.memory);
+  r["memory"] = categories_json(m.memory.at_peak_by);
   if (c.pass != Pass::forward) r["loss"] = m.loss;
   r["setup_ms"] = m.setup_ms;
   if (!m.clocks.empty()) r["clocks"] = m.clocks;
@@ -126,7 +126,8 @@ Json oom_result(const RunConfig& c, const Need& need, const std::string& reason,
   r["status"] = "oom";
   r["reason"] = reason;
   r["free_bytes"] = free_bytes;
-  r["memory"] = categories_json(need.first.peak_allocated > need.steady.peak_allocated ? need.first : need.steady);
+  r["memory"] =
+      categories_json((need.first.peak_allocated > need.steady.peak_allocated ? need.first : need.steady).at_peak_by);
   return r;
 }
 

@@ -10,21 +10,14 @@
 namespace sinter::lab {
 namespace {
 
-Json by_category(const Usage& u) {
-  Json j = Json::object();
-  for (int i = 0; i < memory_category_count; ++i)
-    if (u.by[size_t(i)] > 0) j[name_of(MemoryCategory(i))] = u.by[size_t(i)];
-  return j;
-}
-
 Json phases_json(const std::vector<PhaseUsage>& phases) {
   Json rows = Json::array();
   for (const PhaseUsage& p : phases)
     rows.push_back({{"phase", p.name},
                     {"peak_bytes", p.peak.bytes},
-                    {"peak_by", by_category(p.peak)},
+                    {"peak_by", categories_json(p.peak.by)},
                     {"end_bytes", p.end.bytes},
-                    {"end_by", by_category(p.end)}});
+                    {"end_by", categories_json(p.end.by)}});
   return rows;
 }
 
@@ -84,7 +77,7 @@ Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, bool 
   r["parameters"] = need.parameters;
   r["phases"] = phases_json(phases);
   r["peak_bytes"] = peak.bytes;
-  r["peak_by"] = by_category(peak);
+  r["peak_by"] = categories_json(peak.by);
   r["reserved_bytes"] = peak_reserved(run);
   r["residual_bytes"] = c.batch * c.model.ctx * c.model.d_model * 4;
   r["largest"] = largest_json(run, options.largest);

@@ -1,26 +1,16 @@
 #include "lab/memory_need.h"
 
+#include "lab/cost_counter.h"
 #include "lab/units.h"
 
 namespace sinter::lab {
 namespace {
 
-class FlopCounter : public Interceptor {
- public:
-  void called(const OpCall& used, TensorPtrs, const Outputs& outputs) override {
-    if (!used.op.cost) return;
-    Cost cost = used.op.cost(used, outputs);
-    flops += cost.matmul_flops;
-    executed += cost.executed();
-  }
-  double flops = 0, executed = 0;
-};
-
-FlopCounter count_flops(const auto& work) {
-  FlopCounter counter;
+OpCost count(const auto& work) {
+  CostCounter counter;
   Listening listening(counter);
   work();
-  return counter;
+  return counter.total();
 }
 
 }  // namespace
@@ -38,19 +28,19 @@ Need predict(const RunConfig& c, const MakeModel& make_model) {
     work.run();
     need.first = allocator.stats();
     allocator.reset_peak();
-    need.flops_executed = count_flops([&] { work.run(); }).executed;
+    need.flops_executed = count([&] { work.run(); }).executed_flops;
     need.steady = allocator.stats();
-    need.forward_flops = count_flops([&] { work.forward(); }).flops;
+    need.forward_flops = count([&] { work.forward(); }).matmul_flops;
     need.flops = need.forward_flops * (c.pass == Pass::forward ? 1 : 3);
   }
   allocator.release_cached();
   return need;
 }
 
-Json categories_json(const MemoryStats& s) {
+Json categories_json(std::span<const int64_t, memory_category_count> bytes) {
   Json j = Json::object();
   for (int c = 0; c < memory_category_count; ++c)
-    if (s.at_peak_by[c] > 0) j[name_of(MemoryCategory(c))] = s.at_peak_by[c];
+    if (bytes[size_t(c)] > 0) j[name_of(MemoryCategory(c))] = bytes[size_t(c)];
   return j;
 }
 

@@ -1,6 +1,8 @@
 // What a configuration will need, found by running it on the meta device: the same calls through the same allocator, with
 // nothing computed. Memory, parameters and FLOPs come from the one run.
 #pragma once
+#include <span>
+
 #include "lab/workload.h"
 
 namespace sinter::lab {
@@ -17,7 +19,7 @@ struct Need {
   int64_t reserved() const { return std::max(first.peak_reserved, steady.peak_reserved); }
 };
 Need predict(const RunConfig& config, const MakeModel& make_model);
-Json categories_json(const MemoryStats& stats);  // category -> bytes at the peak
+Json categories_json(std::span<const int64_t, memory_category_count> bytes);  // category -> bytes, where there are any
 
 struct Fit {
   bool fits;  // what is handed out at once is less than what is free

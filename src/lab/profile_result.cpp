@@ -41,7 +41,7 @@ class Analysis {
 
   bool is_product(const Activity& a) const {
     auto it = p_.ops.find(a.range);
-    return it != p_.ops.end() && it->second.matmul_flops > 0;
+    return it != p_.ops.end() && it->second.executed_flops > 0;
   }
   double ms(const Activities& a) const { return total_ns(a) / 1e6 / passes_; }
   Activities where(const std::function<bool(const Activity&)>& wanted) const { return select(p_.trace.device, wanted); }
@@ -106,8 +106,7 @@ class Analysis {
       for (const Activity& a : p_.trace.device)
         if (int part = part_of(place(a)); part >= 0) time[part] += double(a.duration_ns()) / 1e6 / passes_;
       for (const auto& [id, cost] : p_.ops)
-        if (int part = part_of(range_of(id)); part >= 0)
-          flops[part] += (cost.matmul_flops + cost.other_flops) / passes_;
+        if (int part = part_of(range_of(id)); part >= 0) flops[part] += cost.executed() / passes_;
       if (time[1] == 0) continue;
       result[phase] = {{"softmax_ms", time[0]},     {"products_ms", time[1]},     {"time_ratio", time[0] / time[1]},
                        {"softmax_flops", flops[0]}, {"products_flops", flops[1]}, {"flop_ratio", flops[0] / flops[1]}};
@@ -123,22 +122,21 @@ class Analysis {
     };
     std::map<std::string, Sum> sums;
     for (const auto& [id, c] : p_.ops) {
-      OpCost& s = sums[range_of(id).name].cost;
-      s.calls += c.calls, s.matmul_flops += c.matmul_flops, s.other_flops += c.other_flops, s.bytes += c.bytes;
+      sums[range_of(id).name].cost.add(c);
     }
     for (const Activity& a : p_.trace.device)
       if (place(a).kind == RangeKind::op) sums[place(a).name].ns += double(a.duration_ns());
     std::vector<Json> rows;
     for (auto& [name, s] : sums) {
       if (s.ns == 0) continue;
-      double seconds = s.ns / 1e9, by_flops = product_peak > 0 ? s.cost.matmul_flops / product_peak : 0,
+      double seconds = s.ns / 1e9, by_flops = product_peak > 0 ? s.cost.executed_flops / product_peak : 0,
              by_bytes = copy_peak > 0 ? s.cost.bytes / copy_peak : 0;
       rows.push_back({{"op", name},
                       {"calls", double(s.cost.calls) / passes_},
                       {"ms", s.ns / 1e6 / passes_},
-                      {"flops", (s.cost.matmul_flops + s.cost.other_flops) / passes_},
+                      {"flops", s.cost.executed() / passes_},
                       {"bytes", s.cost.bytes / passes_},
-                      {"tflops", (s.cost.matmul_flops + s.cost.other_flops) / seconds / 1e12},
+                      {"tflops", s.cost.executed() / seconds / 1e12},
                       {"gbs", s.cost.bytes / seconds / 1e9},
                       {"bound", product_peak <= 0 || copy_peak <= 0 ? ""
                                 : by_flops > by_bytes               ? "compute"

@@ -171,6 +171,7 @@ Table overview(const Json& results) {
                {"dtype", true},
                {"pass", true},
                {"wall ms"},
+               {"recording cost %"},
                {"busy ms"},
                {"idle ms"},
                {"busy + idle ÷ events"},
@@ -203,7 +204,8 @@ Table overview(const Json& results) {
       return p ? fmt::format("{} ×{}", cut(p->at("top").at("name"), 44), count_text(p->at("top").at("instances"))) : "";
     };
     for (std::string s :
-         {ms_text(r.at("wall_ms")), ms_text(d.at("busy_ms")), ms_text(d.at("idle_ms")),
+         {ms_text(r.at("wall_ms")), fmt::format("{:+.1f}", 100 * (r.at("slowdown").get<double>() - 1)),
+          ms_text(d.at("busy_ms")), ms_text(d.at("idle_ms")),
           d.at("busy_and_idle_to_events").is_number()
               ? fmt::format("{:.3f}", d.at("busy_and_idle_to_events").get<double>())
               : "",

@@ -8,22 +8,6 @@
 namespace sinter::lab {
 namespace {
 
-// Adds up what each op had to do.
-class CostCounter : public Interceptor {
- public:
-  void called(const OpCall& call, TensorPtrs, const Outputs& outputs) override {
-    if (!call.op.kernel) return;
-    OpCost& c = ops[Range::current().id];
-    ++c.calls;
-    c.bytes += bytes_moved(call, outputs);
-    if (!call.op.cost) return;
-    Cost cost = call.op.cost(call, outputs);
-    c.matmul_flops += cost.executed();
-    c.other_flops += cost.other_flops;
-  }
-  std::map<uint32_t, OpCost> ops;
-};
-
 // The clock around each op: on the CPU that is its time.
 class OpClock : public Interceptor {
  public:
@@ -72,7 +56,6 @@ class OpEvents : public Interceptor {
       a.range = p->range;
       a.begin_ns = origin_ns_ + int64_t(p->begin.ms_since(origin_) * 1e6);
       a.end_ns = origin_ns_ + int64_t(p->end.ms_since(origin_) * 1e6);
-      a.stream = 7;
       activities.push_back(std::move(a));
     }
     pairs_.clear();
@@ -201,10 +184,7 @@ class Profiler::Recording {
       append(p.trace.ranges, ranges_->take());
       append(p.trace.memory, memory_curve(allocator_.take_events(), allocated_));
     }
-    for (const auto& [range, c] : costs_.ops) {
-      OpCost& sum = p.ops[range];
-      sum.calls += c.calls, sum.matmul_flops += c.matmul_flops, sum.other_flops += c.other_flops, sum.bytes += c.bytes;
-    }
+    for (const auto& [range, cost] : costs_.by_range) p.ops[range].add(cost);
   }
 
  private:

@@ -1,20 +1,14 @@
 // Runs passes of some work while recording what the device does, and for whom.
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
 
 #include "backend/activity_recorder.h"
+#include "lab/cost_counter.h"
 #include "lab/run_config.h"
 #include "profile/trace.h"
 
 namespace sinter::lab {
-
-// What the calls of an op within a range had to do.
-struct OpCost {
-  int64_t calls = 0;
-  double matmul_flops = 0, other_flops = 0, bytes = 0;
-};
 
 struct Profile {
   std::string source;              // "cupti", "events" (one pair of device events per op) or "clock" (CPU)
