@@ -8,7 +8,6 @@
 set -u
 . "$(dirname -- "$0")/common.sh"
 mode=${1:-}
-have() { command -v "$1" >/dev/null 2>&1; }
 
 missing=""   # Debian/Ubuntu package names
 need() { missing="$missing $1"; echo "missing: $2 ($1)"; }
@@ -79,33 +78,11 @@ bench_missing=""
 optional=""
 [ "$mode" = --optional ] && optional="libgloo-dev clang-format clang-tidy ccache"
 if [ -n "$missing$optional" ] && [ "$mode" != --check ]; then
-  packages=$(echo $missing $bench_missing)
-  sudo=""
-  if [ "$(id -u)" -ne 0 ]; then
-    if have sudo; then sudo=sudo; else sudo=none; fi
-  fi
-  command="apt-get update && apt-get install -y --no-install-recommends $packages $optional"
-  if ! have apt-get; then
-    echo "setup: no apt-get here. Install with this system's package manager what these Debian packages hold:"
-    echo "  $packages $optional"
-    exit 2
-  elif [ "$sudo" = none ]; then
-    echo "setup: not root, and no sudo. Run as root:"
-    echo "  $command"
-    exit 2
-  fi
-  echo "installing: $packages $optional"
-  export DEBIAN_FRONTEND=noninteractive
-  install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; }
   # shellcheck disable=SC2086
-  if ! { $sudo apt-get update && { [ -z "$packages" ] || install $packages; }; }; then
-    echo "setup: apt-get failed (above). What it was asked to do:"
-    echo "  $command"
-    exit 2
-  fi
+  install_packages setup $missing $bench_missing || exit 2
   # Optional ones, one by one: one that cannot be had does not stop the others. Gloo comes along with any installation.
   for package in ${optional:-libgloo-dev}; do
-    install "$package" >/dev/null 2>&1 || echo "setup: optional package $package could not be installed; going on"
+    apt_install "$package" >/dev/null 2>&1 || echo "setup: optional package $package could not be installed; going on"
   done
   [ -n "$cxx" ] || cxx=g++
   found=$(probe | $cxx -std=c++20 $includes -E -P -x c++ - 2>/dev/null)

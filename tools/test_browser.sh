@@ -5,7 +5,6 @@
 set -eu
 . "$(dirname -- "$0")/common.sh"
 build=$(CDPATH= cd -- "$1" && pwd)
-have() { command -v "$1" >/dev/null 2>&1; }
 
 # ---- programs ----
 browser=${CHROMIUM:-}
@@ -23,28 +22,8 @@ have node || missing="$missing nodejs"
 have npm || [ -d "$build/browser/node_modules/playwright-core" ] || missing="$missing npm"
 if [ -n "$missing" ]; then
   echo "missing:$missing"
-  command="apt-get update && apt-get install -y --no-install-recommends$missing"
-  sudo=""
-  if [ "$(id -u)" -ne 0 ]; then
-    if have sudo; then sudo=sudo; else sudo=none; fi
-  fi
-  if ! have apt-get; then
-    echo "test-browser: no apt-get here. Install with this system's package manager what these Debian packages hold:"
-    echo " $missing"
-    exit 2
-  elif [ "$sudo" = none ]; then
-    echo "test-browser: not root, and no sudo. Run as root:"
-    echo "  $command"
-    exit 2
-  fi
-  echo "installing:$missing"
   # shellcheck disable=SC2086
-  if ! { $sudo apt-get update && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; }
-  then
-    echo "test-browser: apt-get failed (above). What it was asked to do:"
-    echo "  $command"
-    exit 2
-  fi
+  install_packages test-browser $missing || exit 2
   find_browser
 fi
 major=$(node --version | sed 's/^v\([0-9]*\).*/\1/')
