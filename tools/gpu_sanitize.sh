@@ -6,7 +6,7 @@
 # memcheck: API errors are not reported: a test asks for more memory than there is, on purpose.
 # racecheck: the tests without products. On cuBLASLt's Hopper kernels it takes minutes a launch, or stops with an error of its
 # own; ours run in the others.
-# initcheck does not see what a bulk copy (TMA) writes, and cuBLASLt's 16-bit kernels write their results so: the tests that
+# initcheck does not see what a bulk copy (TMA) writes (docs/results/initcheck_tma.txt), and cuBLASLt's 16-bit kernels write their results so: the tests that
 # train in 16 bits, where a fresh block holds such a result, are left out. `poison` covers them, and more: under it, whatever
 # a kernel reads that nobody wrote is a NaN. The profiler's tests are left out of all: the tools and CUPTI exclude each other.
 set -eu

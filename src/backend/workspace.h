@@ -31,6 +31,17 @@ inline int64_t norm_backward(const KernelCall& c, DeviceType) {
   return sums * std::min(rows, norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
 }
 
+// attention_backward on CUDA: per row of queries the statistics L and D, then dq summed in fp32, then a counter per 64 rows (which orders the
+// sums when they must be the same every time). Rows and the head dimension are padded to whole tiles.
+constexpr int64_t attention_rows = 128;
+inline int64_t padded_queries(int64_t n) { return (n + attention_rows - 1) / attention_rows * attention_rows; }
+inline int64_t padded_head_dim(int64_t d) { return d <= 16 ? 16 : d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 ? 96 : 128; }
+inline int64_t attention_backward(const KernelCall& c, DeviceType device) {
+  if (device != DeviceType::cuda) return 0;
+  int64_t rows = c.in[0].dims[0] * c.in[0].dims[1] * padded_queries(c.in[0].dims[2]);
+  return rows * (2 + padded_head_dim(c.in[0].dims[3])) * 4 + rows / 64 * 4;
+}
+
 inline int64_t cross_entropy(const KernelCall& c, DeviceType) { return 8 * c.in[0].dims[0]; }  // a loss per row
 
 constexpr int64_t partial_sums = 2048;  // of a full reduction, fp64 each

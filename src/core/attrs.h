@@ -38,7 +38,17 @@ struct MatmulAttrs {
 struct ReduceAttrs { uint32_t dims = 0; bool keepdim = false; };  // dims: bit mask of reduced dimensions
 struct NormAttrs { double eps = 1e-5; bool low_precision_statistics = false; };  // the flag: 16-bit sums, only to show why not
 struct SoftmaxAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; };
-struct AttentionAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; };  // query i sees keys j <= i + offset
+// Which kernel computes attention. best: the fastest that the device has for the call; tiled: the CPU's readable reference, tile by tile;
+// portable: CUDA's for any GPU since sm_80, where best may take one made for the GPU at hand.
+enum class AttentionKernel : uint8_t { best, tiled, portable };
+struct AttentionAttrs {
+  double scale = 1;
+  bool causal = false;
+  int64_t causal_offset = 0;  // query i sees keys j <= i + offset
+  AttentionKernel kernel = AttentionKernel::best;
+  bool deterministic = false;  // backward gives the same bits every time, where it would otherwise not
+  int32_t tile = 0;            // rows and columns of a tile, for tiled and portable; 0: the kernel's choice
+};
 struct HeadsAttrs { int64_t heads = 1, kv_heads = 1; bool rotate = true; };
 struct ViewAttrs { int32_t rank = 0; int64_t dims[max_rank] = {}; };
 struct TransposeAttrs { int32_t dim0 = 0, dim1 = 0; };
