@@ -31,6 +31,8 @@ inline int64_t norm_backward(const KernelCall& c, DeviceType) {
   return sums * std::min(rows, norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
 }
 
+// attention on CUDA: the counter that hands out work.
+inline int64_t attention(const KernelCall&, DeviceType device) { return device == DeviceType::cuda ? 512 : 0; }
 // attention_backward on CUDA: per row of queries the statistics L and D, then dq summed in fp32, then a counter per 64 rows (which orders the
 // sums when they must be the same every time). Rows and the head dimension are padded to whole tiles.
 constexpr int64_t attention_rows = 128;

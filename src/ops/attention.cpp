@@ -1,5 +1,6 @@
 // o = softmax(scale · q·kᵀ) · v without ever holding the scores: memory stays linear in the number of positions. Also gives
 // L, the logarithm of the sum of the exponentials of a row's scores, which is all that backward needs of them.
+#include "backend/workspace.h"
 #include "ops/rules.h"
 
 namespace sinter {
@@ -69,6 +70,7 @@ const OpDef attention{
     .infer = infer_attention,
     .grad = grad_attention,
     .cost = cost_attention,
+    .workspace = workspace::attention,
     .kernel = &KernelTable::attention,
     .autocast = AutocastPolicy::lower,
     .saves_inputs = 0b111,
@@ -81,6 +83,7 @@ const OpDef attention{
 const OpDef attention_backward{.name = "attention_backward",
                                .infer = infer_attention_backward,
                                .cost = cost_attention_backward,
+                               .workspace = workspace::attention_backward,
                                .kernel = &KernelTable::attention_backward,
                                .accepts = contiguous_heads_or_statistics};
 

@@ -13,7 +13,7 @@ constexpr double inside = 1e-5;  // of the largest element: fp32 sums in another
 
 class OpGpu : public testing::TestWithParam<OpCase> {
  protected:
-  void SetUp() override { SINTER_REQUIRE_CUDA_KERNEL(GetParam().op); }
+  void SetUp() override { SINTER_REQUIRE_GPU(); }
 };
 
 TEST_P(OpGpu, MatchesCpu) {
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Larger, OpGpu, testing::ValuesIn(larger_cases()), case_
 
 class GradientGpu : public testing::TestWithParam<OpCase> {
  protected:
-  void SetUp() override { SINTER_REQUIRE_CUDA_KERNEL(GetParam().op); }
+  void SetUp() override { SINTER_REQUIRE_GPU(); }
 };
 
 TEST_P(GradientGpu, MatchesCpu) {

@@ -20,7 +20,9 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return found;
 }
 
-bool is_hopper() {
+// Code for sm_90a runs on compute capability 9.0 alone, and only if this build has it.
+bool can_run() {
+#ifdef SINTER_SM90A
   static bool yes = [] {
     int device = 0, major = 0, minor = 0;
     return cudaGetDevice(&device) == cudaSuccess &&
@@ -28,6 +30,9 @@ bool is_hopper() {
            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
   }();
   return yes;
+#else
+  return false;
+#endif
 }
 
 // TMA wants 16-byte addresses and strides. A dimension of one element may have any stride: it is never taken.
@@ -58,7 +63,7 @@ CUtensorMap map_of(const TensorRef& t, int rows, int panel) {
 
 bool takes(const KernelCall& call) {
   const TensorRef& q = call.in[0];
-  if (!is_hopper() || !encoder() || !is_16bit(q.dtype) || q.dims[3] > 128) return false;
+  if (!can_run() || !encoder() || !is_16bit(q.dtype) || q.dims[3] > 128) return false;
   for (int d = 0; d < 3; ++d)
     if (q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30) return false;
   for (int i = 0; i < call.n_in; ++i)

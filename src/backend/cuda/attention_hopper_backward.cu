@@ -123,6 +123,7 @@ __global__ void __launch_bounds__(384, 1)
                             const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_grad,
                             const __grid_constant__ CUtensorMap map_dk, const __grid_constant__ CUtensorMap map_dv,
                             const __grid_constant__ BackwardArgs a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Shared = BackwardShared<D>;
   constexpr int rows = Shared::rows, dq_columns = D <= 64 ? D : 64, granule = 64 * D;
   extern __shared__ __align__(1024) char raw[];
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(384, 1)
   int turns = (blocks - first) * a.group;
 
   if (threadIdx.x < 128) {
-    give_registers<24>();
+    give_registers<32>();
     int warp = threadIdx.x / 32;
     if (threadIdx.x % 32 != 0) return;
     if (warp == 0) {
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(384, 1)
     return;
   }
 
-  take_registers<240>();
+  take_registers<232>();
   int group = threadIdx.x / 128 - 1;
   bool leader = threadIdx.x % 128 == 0;
   const float c = a.scale * log2_e;
@@ -344,6 +345,7 @@ __global__ void __launch_bounds__(384, 1)
     commit_stores();
     wait_stores_read<0>();
   }
+#endif
 }
 
 template <class T, int D, bool Causal, bool Deterministic> void run(const KernelCall& call) {

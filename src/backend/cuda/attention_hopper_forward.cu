@@ -1,5 +1,8 @@
 // Attention forward on Hopper. One producer warp brings tiles by TMA; each of `Groups` warpgroups owns 64 rows of queries and
 // runs the online softmax over the key tiles, with the next tile's scores computed while it works (docs/attention.md has the picture).
+//
+// Where there are too few rows to fill the GPU (Split), a block has only 64 of them: its warpgroups share out the key tiles instead,
+// and the first combines their results at the end.
 #include "backend/cuda/attention_hopper.cuh"
 #include "backend/cuda/attention_hopper.h"
 
@@ -15,12 +18,14 @@ struct ForwardArgs {
   unsigned* ticket;   // next tile to hand out; null: one tile per block
 };
 
-template <int D, int Groups, int Keys, int Stages> struct ForwardShared {
-  static constexpr int rows = 64 * Groups;
+template <int D, int Groups, int Keys, bool Split> struct ForwardShared {
+  static constexpr int rows = Split ? 64 : 64 * Groups;
+  // A group's next tile must be on its way while it works on one, and only its own tiles free their places for it.
+  static constexpr int stages = !Split ? 2 : D <= 64 ? 2 * Groups : 3;
   alignas(1024) char q[Tile<D>::bytes(rows)];
-  alignas(1024) char k[Stages][Tile<D>::bytes(Keys)];
-  alignas(1024) char v[Stages][Tile<D>::bytes(Keys)];
-  uint64_t q_full, q_empty, k_full[Stages], k_empty[Stages], v_full[Stages], v_empty[Stages], tile_full, tile_empty;
+  alignas(1024) char k[stages][Tile<D>::bytes(Keys)];
+  alignas(1024) char v[stages][Tile<D>::bytes(Keys)];
+  uint64_t q_full, q_empty, k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], tile_full, tile_empty;
   int tile;
 };
 
@@ -31,8 +36,9 @@ template <bool Causal> __device__ __forceinline__ int keys_seen(int last_row, co
 // Which of `Stages` buffers comes next, and the phase of its barriers.
 template <int Stages> struct Turn {
   int stage = 0, phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == Stages) stage = 0, phase ^= 1;
+  __device__ __forceinline__ void skip(int n) {
+    stage += n;
+    if (stage >= Stages) stage -= Stages, phase ^= 1;
   }
 };
 
@@ -71,23 +77,54 @@ __device__ __forceinline__ void softmax_tile(float (&s)[Keys / 2], float (&m)[2]
   }
 }
 
-template <class T, int D, int Groups, int Keys, bool Causal>
+// Results of the warpgroups over disjoint sets of keys become one, in the first: each is shrunk to the largest score of all.
+template <int D, int Groups> __device__ __forceinline__ void combine(float* space, float (&o)[D / 2], float (&m)[2], float (&l)[2], float c) {
+  int group = threadIdx.x / 128 - 1, t = threadIdx.x % 128;
+  constexpr int values = D / 2 + 4;
+  sync_threads(1, 128 * Groups);
+  if (group > 0) {
+    float* mine = space + (group - 1) * values * 128 + t;
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) mine[i * 128] = o[i];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) mine[(D / 2 + r) * 128] = m[r], mine[(D / 2 + 2 + r) * 128] = l[r];
+  }
+  sync_threads(1, 128 * Groups);
+  if (group > 0) return;
+#pragma unroll 1
+  for (int g = 0; g < Groups - 1; ++g) {
+    const float* theirs = space + g * values * 128 + t;
+    float shrink[2], grow[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float other = theirs[(D / 2 + r) * 128], larger = fmaxf(m[r], other), base = larger == minus_infinity ? 0.f : larger * c;
+      shrink[r] = fast_exp2(m[r] * c - base), grow[r] = fast_exp2(other * c - base);
+      m[r] = larger, l[r] = l[r] * shrink[r] + theirs[(D / 2 + 2 + r) * 128] * grow[r];
+    }
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) o[i] = o[i] * shrink[i / 2 % 2] + theirs[i * 128] * grow[i / 2 % 2];
+  }
+}
+
+template <class T, int D, int Groups, int Keys, bool Causal, bool Split>
 __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     attention_forward(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                       const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,
                       const __grid_constant__ ForwardArgs a) {
-  constexpr int Stages = 2, rows = 64 * Groups;
-  using Shared = ForwardShared<D, Groups, Keys, Stages>;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Shared = ForwardShared<D, Groups, Keys, Split>;
+  constexpr int stages = Shared::stages, rows = Shared::rows, row_groups = rows / 64, readers = Split ? 1 : Groups;
+  constexpr int stride = Split ? Groups : 1;  // from one key tile of a group to its next
   extern __shared__ __align__(1024) char raw[];
   Shared& sh = *reinterpret_cast<Shared*>(raw);
-  constexpr bool ping_pong = Groups > 1;
+  constexpr bool ping_pong = Groups > 1 && !Split;
 
   if (threadIdx.x == 0) {
     init_barrier(&sh.q_full, 1), init_barrier(&sh.q_empty, Groups);
     init_barrier(&sh.tile_full, 1), init_barrier(&sh.tile_empty, Groups);
-    for (int i = 0; i < Stages; ++i) {
-      init_barrier(&sh.k_full[i], 1), init_barrier(&sh.k_empty[i], Groups);
-      init_barrier(&sh.v_full[i], 1), init_barrier(&sh.v_empty[i], Groups);
+    for (int i = 0; i < stages; ++i) {
+      init_barrier(&sh.k_full[i], 1), init_barrier(&sh.k_empty[i], readers);
+      init_barrier(&sh.v_full[i], 1), init_barrier(&sh.v_empty[i], readers);
     }
     fence_barrier_init();
   }
@@ -97,7 +134,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     give_registers<Groups == 3 ? 32 : 40>();
     if (threadIdx.x != 0) return;
     prefetch_map(&map_q), prefetch_map(&map_k), prefetch_map(&map_v), prefetch_map(&map_o);
-    Turn<Stages> k_turn, v_turn;
+    Turn<stages> k_turn, v_turn;
     int tile = blockIdx.x;
     for (int round = 0; tile < a.schedule.tiles(); ++round) {
       Position at = a.schedule.at(tile, Causal);
@@ -108,7 +145,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       arrive_expecting(&sh.q_full, Tile<D>::bytes(rows));
       for (int p = 0; p < Tile<D>::panels; ++p)
 #pragma unroll 1
-        for (int g = 0; g < Groups; ++g)
+        for (int g = 0; g < row_groups; ++g)
           load_box(sh.q + p * Tile<D>::panel_bytes(rows) + g * Tile<D>::panel_bytes(64), &map_q, &sh.q_full, 64 * p, row + 64 * g, head,
                    batch);
       auto load = [&](char* to, const CUtensorMap* map, uint64_t* full, uint64_t* empty, int phase, int j) {
@@ -120,20 +157,19 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       };
       auto load_k = [&](int j) {
         load(sh.k[k_turn.stage], &map_k, &sh.k_full[k_turn.stage], &sh.k_empty[k_turn.stage], k_turn.phase, j);
-        k_turn.next();
+        k_turn.skip(1);
       };
       auto load_v = [&](int j) {
         load(sh.v[v_turn.stage], &map_v, &sh.v_full[v_turn.stage], &sh.v_empty[v_turn.stage], v_turn.phase, j);
-        v_turn.next();
+        v_turn.skip(1);
       };
       if (n > 0) load_k(n - 1);
-      int following = a.ticket ? int(atomicAdd(a.ticket, 1u)) + int(gridDim.x) : a.schedule.tiles();
 #pragma unroll 1
       for (int j = n - 1; j >= 0; --j) {
         if (j > 0) load_k(j - 1);
         load_v(j);
       }
-      tile = following;
+      tile = a.ticket ? int(atomicAdd(a.ticket, 1u)) + int(gridDim.x) : a.schedule.tiles();
       wait(&sh.tile_empty, (round & 1) ^ 1);
       sh.tile = tile;
       arrive(&sh.tile_full);
@@ -145,8 +181,10 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
   int group = threadIdx.x / 128 - 1;
   bool leader = threadIdx.x % 128 == 0;
   const float c = a.scale * log2_e;
-  Turn<Stages> k_turn, v_turn;
-  uint64_t q_matrix = matrix<Tile<D>::row_bytes>(sh.q + group * Tile<D>::panel_bytes(64));
+  Turn<stages> k_turn, v_turn;
+  if constexpr (Split) k_turn.stage = v_turn.stage = group;
+  const int row_group = Split ? 0 : group;
+  uint64_t q_matrix = matrix<Tile<D>::row_bytes>(sh.q + row_group * Tile<D>::panel_bytes(64));
   auto my_turn = [&] {
     if constexpr (ping_pong) sync_threads(1 + group, 256);
   };
@@ -157,9 +195,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
 
   int tile = blockIdx.x;
   for (int round = 0; tile < a.schedule.tiles(); ++round) {
-    Position at = a.schedule.at(tile, Causal);
-      int head = at.head % a.heads, batch = at.head / a.heads;
-    int block_row = at.block * rows, row = block_row + 64 * group;
+    int block_row = a.schedule.at(tile, Causal).block * rows, row = block_row + 64 * row_group;
     int n = (keys_seen<Causal>(min(block_row + rows, a.queries) - 1, a) + Keys - 1) / Keys;
     // What this group's own rows need: tiles from `mine` on are wholly hidden from it, those from `unmasked` on partly.
     int mine = row < a.queries ? (keys_seen<Causal>(min(row + 64, a.queries) - 1, a) + Keys - 1) / Keys : 0;
@@ -199,18 +235,18 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     };
 
     wait(&sh.q_full, round & 1);
-    for (int j = n - 1; j >= mine; --j) {  // hidden from these rows, but not from the block's
+    for (int hidden = n - mine; hidden > 0; --hidden) {  // hidden from these rows, but not from the block's
       my_turn();
       your_turn();
       wait(&sh.k_full[k_turn.stage], k_turn.phase);
       release(&sh.k_empty[k_turn.stage]);
-      k_turn.next();
+      k_turn.skip(stride);
       wait(&sh.v_full[v_turn.stage], v_turn.phase);
       release(&sh.v_empty[v_turn.stage]);
-      v_turn.next();
+      v_turn.skip(stride);
     }
-    if (mine > 0) {
-      int j = mine - 1;
+    int j = mine - 1 - (Split ? group : 0);
+    if (j >= 0) {
       wait(&sh.k_full[k_turn.stage], k_turn.phase);
       my_turn();
       issue_scores();
@@ -218,7 +254,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       wait_products<0>();
       pin(s);
       release(&sh.k_empty[k_turn.stage]);
-      k_turn.next();
+      k_turn.skip(stride);
       softmax_tile<true, Keys>(s, m, l, rescale, c, limit_of(j));
       to_operand<T>(p, s);
 
@@ -232,31 +268,41 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
         wait_products<1>();
         pin(s);
         release(&sh.k_empty[k_turn.stage]);
-        k_turn.next();
+        k_turn.skip(stride);
         softmax_tile<Masked, Keys>(s, m, l, rescale, c, Masked ? limit_of(j) : 0);
         wait_products<0>();
         pin(o);
         release(&sh.v_empty[v_turn.stage]);
-        v_turn.next();
+        v_turn.skip(stride);
         to_operand<T>(p, s);
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) o[i] *= rescale[i / 2 % 2];
       };
-      for (--j; j >= unmasked; --j) step.template operator()<true>();
-      for (; j >= 0; --j) step.template operator()<false>();
+      for (j -= stride; j >= unmasked; j -= stride) step.template operator()<true>();
+      for (; j >= 0; j -= stride) step.template operator()<false>();
 
       wait(&sh.v_full[v_turn.stage], v_turn.phase);
       issue_values();
       wait_products<0>();
       pin(o);
       release(&sh.v_empty[v_turn.stage]);
-      v_turn.next();
+      v_turn.skip(stride);
     }
 
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       l[r] += __shfl_xor_sync(~0u, l[r], 1);
       l[r] += __shfl_xor_sync(~0u, l[r], 2);
+    }
+    asm volatile("" : "+r"(tile));  // found again here, the position costs no registers in the loop
+    Position at = a.schedule.at(tile, Causal);
+    int head = at.head % a.heads, batch = at.head / a.heads;
+    if constexpr (Split) {
+      combine<D, Groups>(reinterpret_cast<float*>(sh.k), o, m, l, c);  // every tile has been read
+      if (group > 0) return;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
       int i = row + Fragment::row() + 8 * r;
       float sum = l[r];
       if (threadIdx.x % 4 == 0 && i < a.queries)
@@ -266,40 +312,43 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) o[i] *= l[i / 2 % 2];
     // The output leaves through the place of the queries, of which each group has read only its own rows.
-    store_tile<T, D>(sh.q, rows, 64 * group, o);
+    store_tile<T, D>(sh.q, rows, 64 * row_group, o);
     fence_shared();
     sync_threads(1 + Groups + group, 128);
     if (leader) {
       for (int p = 0; p < Tile<D>::panels; ++p)
-        store_box(&map_o, sh.q + p * Tile<D>::panel_bytes(rows) + group * Tile<D>::panel_bytes(64), 64 * p, row, head, batch);
+        store_box(&map_o, sh.q + p * Tile<D>::panel_bytes(rows) + row_group * Tile<D>::panel_bytes(64), 64 * p, row, head, batch);
       commit_stores();
       wait_stores_read<0>();
       arrive(&sh.q_empty);
     }
+    if constexpr (Split) return;
     wait(&sh.tile_full, round & 1);
     tile = sh.tile;
     sync_threads(1 + Groups + group, 128);
     if (leader) arrive(&sh.tile_empty);
   }
   if (ping_pong && group == 0) my_turn();  // the arrival that nobody else will meet
+#endif
 }
 
-template <class T, int D, int Groups, int Keys, bool Causal> void run(const KernelCall& call) {
+template <class T, int D, int Groups, bool Causal, bool Split> void run(const KernelCall& call) {
+  constexpr int Keys = 128;
+  using Shared = ForwardShared<D, Groups, Keys, Split>;
   const TensorRef &q = call.in[0], &k = call.in[1], &v = call.in[2], &o = call.out[0];
   const auto& attrs = call.attrs.as<AttentionAttrs>();
   ForwardArgs a{};
   a.queries = int(q.dims[2]), a.keys = int(k.dims[2]), a.heads = int(q.dims[1]);
   a.heads_per_kv = int(q.dims[1] / k.dims[1]);
-  a.schedule = Schedule(int(ceil_div(a.queries, 64 * Groups)), int(q.dims[0] * q.dims[1]), 4 * k.dims[2] * k.dims[3]);
+  a.schedule = Schedule(int(ceil_div(a.queries, Shared::rows)), int(q.dims[0] * q.dims[1]), 4 * k.dims[2] * k.dims[3]);
   a.offset = clamped_offset(attrs.causal_offset, a.queries, a.keys);
   a.scale = float(attrs.scale), a.lse = call.out[1].as<float>();
-  int tiles = a.schedule.tiles(), grid = tiles < multiprocessors() ? tiles : multiprocessors();
+  int tiles = a.schedule.tiles(), grid = Split || tiles < multiprocessors() ? tiles : multiprocessors();
   if (grid < tiles) {
     a.ticket = static_cast<unsigned*>(call.workspace);
     check_cuda(cudaMemsetAsync(a.ticket, 0, sizeof(unsigned), stream_of(call)), "attention: cudaMemsetAsync");
   }
-  using Shared = ForwardShared<D, Groups, Keys, 2>;
-  auto kernel = attention_forward<T, D, Groups, Keys, Causal>;
+  auto kernel = attention_forward<T, D, Groups, Keys, Causal, Split>;
   static cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
   check_cuda(allowed, "attention: cudaFuncSetAttribute");
   int panel = Tile<D>::panel;
@@ -308,16 +357,36 @@ template <class T, int D, int Groups, int Keys, bool Causal> void run(const Kern
   check_cuda(cudaGetLastError(), "attention");
 }
 
-template <class T, int D> void with_mask(const KernelCall& call) {
-  constexpr int groups = D <= 64 ? 3 : 2;
-  if (call.attrs.as<AttentionAttrs>().causal) run<T, D, groups, 128, true>(call);
-  else run<T, D, groups, 128, false>(call);
+// Which shape of block finishes first? Work is counted in products of 64 queries × 128 keys, at the rate of a full multiprocessor; the
+// longest block, or the share of each multiprocessor, decides. The rates are measured ones (H200), relative to three groups of rows.
+double estimate(const KernelCall& call, int rows, double rate, bool split) {
+  const TensorRef &q = call.in[0], &k = call.in[1];
+  const auto& attrs = call.attrs.as<AttentionAttrs>();
+  double heads = double(q.dims[0] * q.dims[1]), blocks = double(ceil_div(q.dims[2], rows)), longest = double(ceil_div(k.dims[2], 128));
+  double per_block = (split ? 1 : rows / 64) / rate, sms = multiprocessors();
+  if (!attrs.causal) return double(ceil_div(int64_t(heads * blocks), int64_t(sms))) * longest * per_block;
+  double share = heads * blocks * longest / 2 * per_block / sms;
+  return longest * per_block > share ? longest * per_block : share;
+}
+
+template <class T, int D, bool Causal> void with_shape(const KernelCall& call) {
+  if constexpr (D <= 64) {
+    double three = estimate(call, 192, 1, false), two = estimate(call, 128, 0.9, false), split = estimate(call, 64, 0.6, true);
+    if (split < three && split < two) run<T, D, 3, Causal, true>(call);
+    else if (two < three) run<T, D, 2, Causal, false>(call);
+    else run<T, D, 3, Causal, false>(call);
+  } else {
+    if (estimate(call, 64, 0.6, true) < estimate(call, 128, 1, false)) run<T, D, 2, Causal, true>(call);
+    else run<T, D, 2, Causal, false>(call);
+  }
 }
 
 }  // namespace
 
 void attention(const KernelCall& call) {
-  with_head_dim(call.in[0], [&]<class T, int D>() { with_mask<T, D>(call); });
+  with_head_dim(call.in[0], [&]<class T, int D>() {
+    call.attrs.as<AttentionAttrs>().causal ? with_shape<T, D, true>(call) : with_shape<T, D, false>(call);
+  });
 }
 
 }  // namespace sinter::cuda::hopper

@@ -13,6 +13,8 @@
 
 namespace sinter::cuda::hopper {
 
+// Kernels that use these stand inside #ifdef __CUDA_ARCH_FEAT_SM90_ALL, which only the pass for sm_90a defines: in passes for other GPUs they
+// are empty, and never called (takes() in attention_hopper.cpp).
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 // ---- mbarriers: count arrivals and bytes; waiters name the phase (0, 1, 0, …) whose completion they wait for ----
@@ -115,10 +117,6 @@ template <class T, int N> struct Wgmma;
 #define SINTER_N5 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define SINTER_N6 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define SINTER_N7 ",%56,%57,%58,%59,%60,%61,%62,%63"
-#define SINTER_N8 ",%64,%65,%66,%67,%68,%69,%70,%71"
-#define SINTER_N9 ",%72,%73,%74,%75,%76,%77,%78,%79"
-#define SINTER_N10 ",%80,%81,%82,%83,%84,%85,%86,%87"
-#define SINTER_N11 ",%88,%89,%90,%91,%92,%93,%94,%95"
 #define SINTER_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define SINTER_NAMES_16 SINTER_N0
 #define SINTER_REGISTERS_16 SINTER_D8(0)
@@ -132,8 +130,6 @@ template <class T, int N> struct Wgmma;
 #define SINTER_REGISTERS_96 SINTER_D8(0), SINTER_D8(8), SINTER_D8(16), SINTER_D8(24), SINTER_D8(32), SINTER_D8(40)
 #define SINTER_NAMES_128 SINTER_N0 SINTER_N1 SINTER_N2 SINTER_N3 SINTER_N4 SINTER_N5 SINTER_N6 SINTER_N7
 #define SINTER_REGISTERS_128 SINTER_D8(0), SINTER_D8(8), SINTER_D8(16), SINTER_D8(24), SINTER_D8(32), SINTER_D8(40), SINTER_D8(48), SINTER_D8(56)
-#define SINTER_NAMES_176 SINTER_N0 SINTER_N1 SINTER_N2 SINTER_N3 SINTER_N4 SINTER_N5 SINTER_N6 SINTER_N7 SINTER_N8 SINTER_N9 SINTER_N10
-#define SINTER_REGISTERS_176 SINTER_D8(0), SINTER_D8(8), SINTER_D8(16), SINTER_D8(24), SINTER_D8(32), SINTER_D8(40), SINTER_D8(48), SINTER_D8(56), SINTER_D8(64), SINTER_D8(72), SINTER_D8(80)
 
 // a0 … p: the numbers of the operands after the accumulators.
 #define SINTER_WGMMA(T, type, n, a0, a1, a2, a3, a4, a5, a6)                                                                     \
@@ -162,7 +158,6 @@ SINTER_WGMMA_TYPES(64, 32, 33, 34, 35, 36, 37, 38)
 SINTER_WGMMA_TYPES(80, 40, 41, 42, 43, 44, 45, 46)
 SINTER_WGMMA_TYPES(96, 48, 49, 50, 51, 52, 53, 54)
 SINTER_WGMMA_TYPES(128, 64, 65, 66, 67, 68, 69, 70)
-SINTER_WGMMA_TYPES(176, 88, 89, 90, 91, 92, 93, 94)
 
 template <class T> __device__ __forceinline__ uint32_t pack_pair(float a, float b) {
   if constexpr (std::is_same_v<T, bf16_t>) return pack_bf16(a, b);

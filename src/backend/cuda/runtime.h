@@ -23,7 +23,6 @@ int multiprocessors();        // of the current device
 cudaError_t probe_kernels();  // whether the kernels in this binary can run on the current device (fill.cu)
 
 #define KERNEL(name) void name(const KernelCall& call);
-#define CPU_KERNEL(name)
 #include "backend/kernels.def"
 #undef KERNEL
 
