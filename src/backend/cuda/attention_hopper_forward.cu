@@ -22,10 +22,11 @@ template <int D, int Groups, int Keys, bool Split> struct ForwardShared {
   static constexpr int rows = Split ? 64 : 64 * Groups;
   // A group's next tile must be on its way while it works on one, and only its own tiles free their places for it.
   static constexpr int stages = !Split ? 2 : D <= 64 ? 2 * Groups : 3;
-  alignas(1024) char q[Tile<D>::bytes(rows)];
+  static constexpr int q_stages = Split ? 1 : 2;  // the next block's queries arrive while this one's are worked on
+  alignas(1024) char q[q_stages][Tile<D>::bytes(rows)];
   alignas(1024) char k[stages][Tile<D>::bytes(Keys)];
   alignas(1024) char v[stages][Tile<D>::bytes(Keys)];
-  uint64_t q_full, q_empty, k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], tile_full, tile_empty;
+  uint64_t q_full[2], q_empty[2], k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], tile_full, tile_empty;
   int tile;
 };
 
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
   constexpr bool ping_pong = Groups > 1 && !Split;
 
   if (threadIdx.x == 0) {
-    init_barrier(&sh.q_full, 1), init_barrier(&sh.q_empty, Groups);
+    for (int i = 0; i < 2; ++i) init_barrier(&sh.q_full[i], 1), init_barrier(&sh.q_empty[i], Groups);
     init_barrier(&sh.tile_full, 1), init_barrier(&sh.tile_empty, Groups);
     for (int i = 0; i < stages; ++i) {
       init_barrier(&sh.k_full[i], 1), init_barrier(&sh.k_empty[i], readers);
@@ -137,16 +138,17 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     Turn<stages> k_turn, v_turn;
     int tile = blockIdx.x;
     for (int round = 0; tile < a.schedule.tiles(); ++round) {
+      int q_stage = Split ? 0 : round & 1, q_phase = Split ? 0 : round >> 1 & 1;
       Position at = a.schedule.at(tile, Causal);
       int head = at.head % a.heads, batch = at.head / a.heads;
       int row = at.block * rows, kv_head = head / a.heads_per_kv;
       int n = (keys_seen<Causal>(min(row + rows, a.queries) - 1, a) + Keys - 1) / Keys;
-      wait(&sh.q_empty, (round & 1) ^ 1);
-      arrive_expecting(&sh.q_full, Tile<D>::bytes(rows));
+      wait(&sh.q_empty[q_stage], q_phase ^ 1);
+      arrive_expecting(&sh.q_full[q_stage], Tile<D>::bytes(rows));
       for (int p = 0; p < Tile<D>::panels; ++p)
 #pragma unroll 1
         for (int g = 0; g < row_groups; ++g)
-          load_box(sh.q + p * Tile<D>::panel_bytes(rows) + g * Tile<D>::panel_bytes(64), &map_q, &sh.q_full, 64 * p, row + 64 * g, head,
+          load_box(sh.q[q_stage] + p * Tile<D>::panel_bytes(rows) + g * Tile<D>::panel_bytes(64), &map_q, &sh.q_full[q_stage], 64 * p, row + 64 * g, head,
                    batch);
       auto load = [&](char* to, const CUtensorMap* map, uint64_t* full, uint64_t* empty, int phase, int j) {
         wait(empty, phase ^ 1);
@@ -184,7 +186,6 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
   Turn<stages> k_turn, v_turn;
   if constexpr (Split) k_turn.stage = v_turn.stage = group;
   const int row_group = Split ? 0 : group;
-  uint64_t q_matrix = matrix<Tile<D>::row_bytes>(sh.q + row_group * Tile<D>::panel_bytes(64));
   auto my_turn = [&] {
     if constexpr (ping_pong) sync_threads(1 + group, 256);
   };
@@ -195,6 +196,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
 
   int tile = blockIdx.x;
   for (int round = 0; tile < a.schedule.tiles(); ++round) {
+    int q_stage = Split ? 0 : round & 1, q_phase = Split ? 0 : round >> 1 & 1;
+    uint64_t q_matrix = matrix<Tile<D>::row_bytes>(sh.q[q_stage] + row_group * Tile<D>::panel_bytes(64));
     int block_row = a.schedule.at(tile, Causal).block * rows, row = block_row + 64 * row_group;
     int n = (keys_seen<Causal>(min(block_row + rows, a.queries) - 1, a) + Keys - 1) / Keys;
     // What this group's own rows need: tiles from `mine` on are wholly hidden from it, those from `unmasked` on partly.
@@ -234,7 +237,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       if (leader) arrive(empty);
     };
 
-    wait(&sh.q_full, round & 1);
+    wait(&sh.q_full[q_stage], q_phase);
     for (int hidden = n - mine; hidden > 0; --hidden) {  // hidden from these rows, but not from the block's
       my_turn();
       your_turn();
@@ -246,11 +249,16 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       v_turn.skip(stride);
     }
     int j = mine - 1 - (Split ? group : 0);
+    auto free_queries = [&] {  // the previous block's output has had time to leave
+      if (leader && round > 0) wait_stores_read<0>(), arrive(&sh.q_empty[q_stage ^ 1]);
+    };
+    if (j < 0) free_queries();
     if (j >= 0) {
       wait(&sh.k_full[k_turn.stage], k_turn.phase);
       my_turn();
       issue_scores();
       your_turn();
+      free_queries();
       wait_products<0>();
       pin(s);
       release(&sh.k_empty[k_turn.stage]);
@@ -312,15 +320,14 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) o[i] *= l[i / 2 % 2];
     // The output leaves through the place of the queries, of which each group has read only its own rows.
-    store_tile<T, D>(sh.q, rows, 64 * row_group, o);
+    store_tile<T, D>(sh.q[q_stage], rows, 64 * row_group, o);
     fence_shared();
     sync_threads(1 + Groups + group, 128);
     if (leader) {
       for (int p = 0; p < Tile<D>::panels; ++p)
-        store_box(&map_o, sh.q + p * Tile<D>::panel_bytes(rows) + row_group * Tile<D>::panel_bytes(64), 64 * p, row, head, batch);
+        store_box(&map_o, sh.q[q_stage] + p * Tile<D>::panel_bytes(rows) + row_group * Tile<D>::panel_bytes(64), 64 * p, row, head, batch);
       commit_stores();
-      wait_stores_read<0>();
-      arrive(&sh.q_empty);
+      if constexpr (Split) wait_stores_read<0>();
     }
     if constexpr (Split) return;
     wait(&sh.tile_full, round & 1);
@@ -328,6 +335,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     sync_threads(1 + Groups + group, 128);
     if (leader) arrive(&sh.tile_empty);
   }
+  if (leader) wait_stores_read<0>();
   if (ping_pong && group == 0) my_turn();  // the arrival that nobody else will meet
 #endif
 }
