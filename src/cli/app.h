@@ -23,6 +23,12 @@ void add_show(CLI::App& app, Action& action);
 CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& value, const std::string& help,
                       const std::string& type, const std::string& group);
 
+// What commands with a model and with attention alone say of the same flags.
+constexpr const char* attention_help =
+    "naive (scores are kept), flash (they are not), tiled (CPU, the readable reference), portable (CUDA), or auto: "
+    "flash where there is a kernel, otherwise naive (default)";
+constexpr const char* deterministic_help = "the same bits every time, also from flash attention's backward pass";
+
 // --json, --table and --plot, the same for every subcommand.
 enum class Plot { no, yes };
 void add_output_flags(CLI::App& command, lab::OutputOptions& options, Plot plot);
