@@ -13,6 +13,7 @@ namespace sinter::cli {
 using Action = std::function<int()>;
 
 void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool own_model);
+void add_bench_attention(CLI::App& bench, Action& action);  // below bench
 void add_profile(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_memory(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_precision(CLI::App& app, Action& action);

@@ -36,7 +36,7 @@ void check_peers(const std::vector<std::string>& peers, bool own_model) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool own_model) {
-  CLI::App* bench = app.add_subcommand("bench", "benchmarks (bench model)");
+  CLI::App* bench = app.add_subcommand("bench", "benchmarks (bench model, bench attention)");
   bench->require_subcommand(1);
   CLI::App* model =
       bench->add_subcommand("model", "time the forward pass, backward pass and optimizer step of a Transformer");
@@ -62,6 +62,7 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
       return lab::bench_model(flags->bench, flags->output, make_model);
     };
   });
+  add_bench_attention(*bench, action);
 }
 
 }  // namespace sinter::cli

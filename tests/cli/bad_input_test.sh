@@ -75,6 +75,20 @@ refused 2 'tile|tiled' profile attention --device cpu --attention flash --tile 6
 refused 2 'tile' profile attention --device cpu --attention tiled --tile 0
 refused 2 'scores' profile attention --device cpu --batch 1048576 --ctx 1048576
 refused 2 'head-dim' profile attention --device cpu --head-dim 0
+attention="bench attention --device cpu"
+refused 2 'sweep|leaderboard' $attention --sweep --leaderboard
+refused 2 'attention portable|CUDA' $attention --attention portable
+refused 2 'peer|flash3|cudnn' $attention --peer flash3
+refused 2 'tile|naive' $attention --tile 64
+refused 2 'tile|4096' $attention --attention tiled --tile 9999
+refused 2 'seconds' $attention --seconds -1
+refused 2 'steps' $attention --steps 0
+refused 2 'pass|step' $attention --pass step
+refused 2 'kv-heads 3|heads 4' $attention --heads 4 --kv-heads 3
+refused 2 'head-dim' $attention --head-dim 64,0
+refused 2 'ctx|abc' $attention --ctx abc
+refused 2 'tf32|fp32' $attention --dtype tf32
+refused 2 'plot|.svg' $attention --plot "$work/p.png"
 refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$work/s.txt"
 refused 2 'snapshot|one configuration' memory model --device cpu --size tiny --ctx 8,16 --snapshot "$work/s.pickle"
 refused 2 'snapshot|missing' memory model --device cpu --size tiny --snapshot "$work/missing/s.pickle"
