@@ -14,7 +14,7 @@ struct ParallelBlock {
 
   ParallelBlock(Parameters& p, const std::string& name, const ModelConfig& c, const Rope& rope)
       : norm(p, name + ".norm", c.d_model, c.norm_eps),
-        attention(p, name + ".attn", c.d_model, c.heads, rope),
+        attention(p, name + ".attn", c, rope),
         up(p, name + ".up", c.d_model, c.d_ff),
         down(p, name + ".down", c.d_ff, c.d_model) {}
 

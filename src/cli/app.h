@@ -13,6 +13,7 @@ namespace sinter::cli {
 using Action = std::function<int()>;
 
 void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool own_model);
+void add_bench_attention(CLI::App& bench, Action& action);  // below bench
 void add_profile(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_memory(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_precision(CLI::App& app, Action& action);
@@ -22,6 +23,12 @@ void add_show(CLI::App& app, Action& action);
 // An option whose value is text and may not be empty.
 CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& value, const std::string& help,
                       const std::string& type, const std::string& group);
+
+// What commands with a model and with attention alone say of the same flags.
+constexpr const char* attention_help =
+    "naive (scores are kept), flash (they are not), tiled (CPU, the readable reference), portable (CUDA), or auto: "
+    "flash where there is a kernel, otherwise naive (default)";
+constexpr const char* deterministic_help = "the same bits every time, also from flash attention's backward pass";
 
 // --json, --table and --plot, the same for every subcommand.
 enum class Plot { no, yes };

@@ -7,12 +7,13 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples = R"(Lists are allowed for every shape flag, --dtype, --pass and --warmup.
+constexpr const char* examples = R"(Lists are allowed for every shape flag, --dtype, --attention, --pass and --warmup.
 
 Examples:
   sinter bench model                                          the default model here
   sinter bench model --size small,medium --ctx 128,256        sizes against context lengths
   sinter bench model --dtype fp32,bf16 --pass forward,step    what mixed precision buys
+  sinter bench model --attention naive,flash --ctx 1024       what not keeping the scores buys
   sinter bench model --size 2.7B --dry-run                    predicted memory, nothing run
   sinter bench model --warmup 0,1,2,5 --plot warmup.html      what skipping the warm-up does, each in a fresh process
   sinter bench model --peer torch-plain --dtype bf16          beside PyTorch, run alternately
@@ -35,7 +36,7 @@ void check_peers(const std::vector<std::string>& peers, bool own_model) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool own_model) {
-  CLI::App* bench = app.add_subcommand("bench", "benchmarks (bench model)");
+  CLI::App* bench = app.add_subcommand("bench", "benchmarks (bench model, bench attention)");
   bench->require_subcommand(1);
   CLI::App* model =
       bench->add_subcommand("model", "time the forward pass, backward pass and optimizer step of a Transformer");
@@ -61,6 +62,7 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
       return lab::bench_model(flags->bench, flags->output, make_model);
     };
   });
+  add_bench_attention(*bench, action);
 }
 
 }  // namespace sinter::cli

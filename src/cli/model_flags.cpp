@@ -11,6 +11,7 @@ namespace {
 
 template <class T> T parse(const std::string& flag, const std::string& text) {
   if constexpr (std::is_same_v<T, std::string>) return text;
+  else if constexpr (std::is_same_v<T, bool>) return text == "true";
   else return number<T>(flag, text);
 }
 template <class T> void read(const std::string& flag, const std::string& text, std::vector<T>& out) {
@@ -48,6 +49,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
   add("d_ff", "N,..", "inner width of the feed-forward", shape);
   add("layers", "N,..", "number of blocks", shape);
   add("heads", "N,..", "attention heads; must divide the width", shape);
+  add("kv_heads", "N,..", "key/value heads, shared evenly by the heads (default: one for each)", shape);
   add("vocab", "N,..", "vocabulary (default 10000)", shape);
   add("ctx", "N,..", "context length (default 256)", shape);
   add("batch", "N,..", "sequences per step (default 4)", shape);
@@ -57,6 +59,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
            "FILE", shape);
   add("device", "cpu|cuda", "where to run (default: cuda if there is a GPU)", run);
   add("dtype", "NAME,..", "fp32, tf32, bf16, fp16; 16-bit means mixed precision with fp32 masters (default fp32)", run);
+  add("attention", "NAME,..", attention_help, run);
+  command
+      .add_flag_callback(
+          "--deterministic", [&flags] { flags.text["deterministic"] = "true"; }, deterministic_help)
+      ->group(run);
   add("pass", "NAME,..", "forward, forward-backward, step (default step)", run);
   if (passes == Passes::timed) {
     add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);

@@ -1,5 +1,6 @@
 // sinter profile model, sinter profile attention
 #include "cli/app.h"
+#include "cli/attention_flags.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
 #include "lab/profile_model.h"
@@ -17,7 +18,7 @@ Examples:
   sinter profile model --trace step.json                       for ui.perfetto.dev and HolisticTraceAnalysis
   sinter profile model --size small,medium --ctx 128,1024 --table profile.md)";
 
-constexpr const char* attention_examples = R"(Lists are allowed for the shape flags, --dtype and --pass.
+constexpr const char* attention_examples = R"(Lists are allowed for the shape flags, --dtype, --attention and --pass.
 
 Examples:
   sinter profile attention --ctx 1024,4096 --head-dim 64 --dtype bf16
@@ -65,57 +66,21 @@ void add_profile_model(CLI::App& profile, Action& action, const MakeModel& make_
   });
 }
 
-struct AttentionFlags {
-  std::string batch = "8", heads = "1", ctx = "1024", head_dim = "64", dtype = "fp32", pass = "forward-backward";
-  std::string device, attention = "auto", seed = "0", warmup = "5", steps = "10";
-  bool full = false;
-  ProfileFlags profile;
-
-  std::vector<lab::AttentionConfig> configs() const {
-    std::string where = !device.empty() ? device : cuda_backend() ? "cuda" : "cpu";
-    std::vector<lab::AttentionConfig> all;
-    for (const std::string& b : split("--batch", batch))
-      for (const std::string& h : split("--heads", heads))
-        for (const std::string& n : split("--ctx", ctx))
-          for (const std::string& d : split("--head-dim", head_dim))
-            for (const std::string& p : split("--pass", pass))
-              for (const std::string& t : split("--dtype", dtype))
-                for (const std::string& a : split("--attention", attention)) {
-                  DeviceType on = lab::device_named(where);
-                  all.push_back({number<int64_t>("--batch", b), number<int64_t>("--heads", h),
-                                 number<int64_t>("--ctx", n), number<int64_t>("--head-dim", d), !full,
-                                 lab::implementation_named(a, on), on, precision_named(t), lab::pass_named(p),
-                                 number<uint64_t>("--seed", seed)});
-                }
-    return all;
-  }
-};
-
 void add_profile_attention(CLI::App& profile, Action& action) {
   CLI::App* attention = profile.add_subcommand("attention", "the same for attention alone");
   attention->footer(attention_examples);
-  auto flags = std::make_shared<AttentionFlags>();
-  const char *shape = "Attention", *run = "Run";
-  add_text(*attention, "--batch", flags->batch, "sequences (default 8)", "N,..", shape);
-  add_text(*attention, "--heads", flags->heads, "heads (default 1)", "N,..", shape);
-  add_text(*attention, "--ctx", flags->ctx, "positions (default 1024)", "N,..", shape);
-  add_text(*attention, "--head-dim", flags->head_dim, "width of a head (default 64)", "N,..", shape);
-  attention->add_flag("--full", flags->full, "without the causal mask")->group(shape);
-  add_text(*attention, "--attention", flags->attention,
-           "naive (scores are kept), flash (they are not), or auto: flash where the device has it (default)", "NAME,..",
-           run);
-  add_text(*attention, "--device", flags->device, "where to run (default: cuda if there is a GPU)", "cpu|cuda", run);
-  add_text(*attention, "--dtype", flags->dtype, "of q, k and v: fp32, tf32, bf16, fp16 (default fp32)", "NAME,..", run);
-  add_text(*attention, "--pass", flags->pass, "forward, forward-backward (default)", "NAME,..", run);
-  add_text(*attention, "--warmup", flags->warmup, "untimed passes first (default 5)", "N", run);
-  add_text(*attention, "--steps", flags->steps, "timed passes (default 10)", "N", run);
-  add_text(*attention, "--seed", flags->seed, "of q, k and v (default 0)", "N", run);
+  struct Flags {
+    AttentionFlags attention;
+    ProfileFlags profile;
+  };
+  auto flags = std::make_shared<Flags>();
+  add_attention_flags(*attention, flags->attention);
   flags->profile.add_to(*attention);
   attention->callback([&action, flags] {
     action = [flags] {
-      return lab::profile_attention(flags->configs(), number<int64_t>("--warmup", flags->warmup),
-                                    number<int64_t>("--steps", flags->steps), flags->profile.read(),
-                                    flags->profile.output);
+      const AttentionFlags& a = flags->attention;
+      return lab::profile_attention(a.configs(), number<int64_t>("--warmup", a.warmup),
+                                    number<int64_t>("--steps", a.steps), flags->profile.read(), flags->profile.output);
     };
   });
 }

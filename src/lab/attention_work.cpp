@@ -1,40 +1,36 @@
 #include "lab/attention_work.h"
 
-#include <cmath>
-
 #include "core/check.h"
-#include "nn/layers.h"
+#include "lab/config_text.h"
 #include "ops/ops.h"
 #include "profile/range.h"
 
 namespace sinter::lab {
 
 std::string AttentionConfig::text() const {
-  return fmt::format("{} attention, batch {}, heads {}, ctx {}, d {}, {}, {}", implementation, batch, heads, ctx,
+  return fmt::format("{} attention{}{}, batch {}, heads {}, ctx {}, d {}, {}, {}", name_of(attention.kind),
+                     attention.tile ? fmt::format(" in tiles of {}", attention.tile) : "",
+                     attention.deterministic ? " (deterministic)" : "", batch, heads_text(to_json(*this)), ctx,
                      head_dim, precision.name, name_of(pass));
 }
 
 Json to_json(const AttentionConfig& c) {
-  return {{"device", name_of(c.device)},
-          {"batch", c.batch},
-          {"heads", c.heads},
-          {"ctx", c.ctx},
-          {"head_dim", c.head_dim},
-          {"causal", c.causal},
-          {"attention", c.implementation},
-          {"dtype", c.precision.name},
-          {"maths", maths_text(c.precision)},
-          {"pass", name_of(c.pass)},
-          {"seed", c.seed}};
-}
-
-std::string implementation_named(const std::string& name, DeviceType device) {
-  bool has_flash = backend_of(device).kernels().attention != nullptr;
-  if (name == "auto") return has_flash ? "flash" : "naive";
-  check(name == "naive" || name == "flash", "--attention {}: unknown; choose auto, naive or flash", name);
-  check(name == "naive" || has_flash, "--attention flash: there is no kernel for it on {} yet; use --attention naive",
-        name_of(device));
-  return name;
+  Json j = {{"device", name_of(c.device)},
+            {"batch", c.batch},
+            {"heads", c.heads},
+            {"kv_heads", c.kv_heads},
+            {"ctx", c.ctx},
+            {"head_dim", c.head_dim},
+            {"causal", c.causal},
+            {"attention", name_of(c.attention.kind)},
+            {"attention_why", c.attention_why},
+            {"deterministic", c.attention.deterministic},
+            {"dtype", c.precision.name},
+            {"maths", maths_text(c.precision)},
+            {"pass", name_of(c.pass)},
+            {"seed", c.seed}};
+  if (c.attention.tile) j["tile"] = c.attention.tile;
+  return j;
 }
 
 void check_config(const AttentionConfig& c) {
@@ -43,52 +39,79 @@ void check_config(const AttentionConfig& c) {
   };
   in_range("batch", c.batch, 1 << 20);
   in_range("heads", c.heads, 1 << 20);
-  in_range("ctx", c.ctx, 1 << 20);
+  in_range("kv-heads", c.kv_heads, 1 << 20);
+  in_range("ctx", c.ctx, 1 << 22);
   in_range("head-dim", c.head_dim, 1 << 12);
+  check(c.heads % c.kv_heads == 0, "--kv-heads {} does not divide --heads {}; choose one that does", c.kv_heads,
+        c.heads);
+  double rows = double(c.batch) * double(c.heads) * double(c.ctx), largest = rows * double(std::max(c.ctx, c.head_dim));
+  check(largest < 1e15, "--batch {} --heads {} --ctx {} makes {:.1e} scores; use smaller ones", c.batch, c.heads, c.ctx,
+        largest);
   check(c.pass != Pass::step, "--pass step: attention has no parameters; choose forward or forward-backward");
+  AttentionKind kind = c.attention.kind;
+  if (c.attention.tile != 0) {
+    check(kind == AttentionKind::tiled || kind == AttentionKind::portable,
+          "--tile {}: {} attention has no tile to choose; use --attention tiled (CPU) or portable (CUDA)",
+          c.attention.tile, name_of(kind));
+    in_range("tile", c.attention.tile, 4096);
+  }
   check_supported(c.precision, c.device);
 }
 
 AttentionWork::AttentionWork(const AttentionConfig& c, DeviceType where) : config_(c) {
   Range range("init", RangeKind::phase);
-  Dims dims{c.batch, c.heads, c.ctx, c.head_dim};
-  DType type = c.precision.compute.value_or(DType::f32);
+  Dims queries{c.batch, c.heads, c.ctx, c.head_dim}, keys{c.batch, c.kv_heads, c.ctx, c.head_dim};
   uint64_t stream = 0;
-  for (Tensor* t : {&q_, &k_, &v_, &seed_}) {
-    *t = empty(dims, type, where);
-    fill_normal(*t, c.seed, ++stream, 1, 10);
-  }
+  auto make = [&](const Dims& dims) {
+    Tensor t = empty(dims, c.type(), where);
+    fill_normal(t, c.seed, ++stream, 1, 10);
+    return t;
+  };
+  q_ = make(queries), k_ = make(keys), v_ = make(keys);
   if (c.pass == Pass::forward) return;
+  grad_ = make(queries);
   for (Tensor* t : {&q_, &k_, &v_}) require_grad(*t);
 }
 
-void AttentionWork::run() {
+void AttentionWork::run(const std::function<void(int)>& mark) {
+  auto done = [&](int phase) {
+    if (mark) mark(phase);
+  };
   Scoped math(context().math, config_.precision.math);
   Tensor o;
   {
     Range range("forward", RangeKind::phase), attn("attn");
-    o = config_.implementation == "naive"
-            ? naive_attention(q_, k_, v_, config_.causal)
-            : attention(q_, k_, v_, {1 / std::sqrt(double(config_.head_dim)), config_.causal, 0});
+    o = attend(q_, k_, v_, config_.causal, config_.attention);
   }
+  done(0);
   if (config_.pass == Pass::forward) return;
-  Range range("backward", RangeKind::phase);
-  backward(o, seed_);
+  {
+    Range range("backward", RangeKind::phase);
+    backward(o, grad_);
+  }
+  done(1);
   for (const Tensor* t : {&q_, &k_, &v_}) zero_grad(*t);
 }
 
-int64_t predict_bytes(const AttentionConfig& c) {
+int64_t AttentionWork::grad_bytes() const { return grad_.defined() ? CachingAllocator::rounded(grad_.bytes()) : 0; }
+
+AttentionNeed predict(const AttentionConfig& c) {
   MetaTarget target(c.device);
   CachingAllocator& allocator = allocator_of(DeviceType::meta);
   allocator.release_cached();
   int64_t before = allocator.stats().allocated;
   allocator.reset_peak();
+  AttentionNeed need;
   {
     AttentionWork work(c, DeviceType::meta);
-    work.run();
+    work.run([&](int phase) {  // the first pass: later ones find the gradients of q, k and v in place
+      if (phase == 0) need.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
+    });
     work.run();
   }
-  return allocator.stats().peak_allocated - before;
+  need.peak_bytes = allocator.stats().peak_allocated - before;
+  allocator.release_cached();
+  return need;
 }
 
 }  // namespace sinter::lab

@@ -7,30 +7,39 @@
 namespace sinter::lab {
 
 struct AttentionConfig {
-  int64_t batch = 8, heads = 1, ctx = 1024, head_dim = 64;
+  int64_t batch = 8, heads = 1, kv_heads = 1, ctx = 1024, head_dim = 64;
   bool causal = true;
-  std::string implementation = "naive";  // or flash
+  AttentionOptions attention{AttentionKind::naive};
+  std::string attention_why;
   DeviceType device = DeviceType::cpu;
   Precision precision;  // of q, k and v
   Pass pass = Pass::forward_backward;
   uint64_t seed = 0;
 
-  std::string text() const;  // "flash attention, batch 8, heads 1, ctx 1024, d 64, bf16, forward"
+  DType type() const { return precision.compute.value_or(precision.master); }
+  std::string text() const;  // "flash attention, batch 8, heads 16/4, ctx 1024, d 64, bf16, forward"
 };
 Json to_json(const AttentionConfig& c);
-// --attention: naive, flash (refused where the device has no kernel for it), or auto: flash where there is one.
-std::string implementation_named(const std::string& name, DeviceType device);
 void check_config(const AttentionConfig& c);
 
 class AttentionWork {
  public:
   AttentionWork(const AttentionConfig& config, DeviceType where);
-  void run();
+  // One pass: forward, and unless the pass is forward alone, backward. `mark(i)` is called as the i-th phase has been
+  // submitted; after the first, what backward needs is held.
+  void run(const std::function<void(int)>& mark = {});
+  int64_t grad_bytes() const;  // of o's gradient, as allocated
 
  private:
   AttentionConfig config_;
-  Tensor q_, k_, v_, seed_;
+  Tensor q_, k_, v_, grad_;
 };
-int64_t predict_bytes(const AttentionConfig& config);  // the allocator's peak, from a dry run
+
+// From a dry run on the meta device.
+struct AttentionNeed {
+  int64_t peak_bytes = 0;
+  int64_t held_bytes = 0;  // just before backward: q, k, v, o and what forward saved, without o's gradient
+};
+AttentionNeed predict(const AttentionConfig& config);
 
 }  // namespace sinter::lab

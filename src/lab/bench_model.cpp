@@ -16,11 +16,11 @@ std::string outcome_text(const Json& r) {
                      r["status"] == "suspect" ? " (suspect)" : "");
 }
 
-// Configurations that differ in dtype alone are measured in turns, so that drift of the machine meets all of them.
+// Configurations that differ in dtype or attention alone are measured in turns, so that drift of the machine meets all of
+// them.
 bool comparable(const RunConfig& a, const RunConfig& b) {
   Json x = to_json(a), y = to_json(b);
-  x.erase("dtype");
-  y.erase("dtype");
+  for (const char* varied : {"dtype", "attention"}) x.erase(varied), y.erase(varied);
   return x == y;
 }
 
@@ -57,10 +57,9 @@ void run_here(const std::vector<RunConfig>& runs, const MakeModel& make_model, J
       else if (!fit.warning.empty()) progress.done(fmt::format("warning: {}: {}", v.config.text(), fit.warning));
       group.push_back(std::move(v));
     }
-    int64_t steps = runs[begin].steps, turns = group.size() > 1 && steps > 1 ? 2 : 1;
-    for (int64_t turn = 0; turn < turns; ++turn)
+    for (int64_t passes : turns_of(runs[begin].steps, group.size()))
       for (Variant& v : group)
-        if (!v.oom && !run_turn(v, (steps + turns - 1 - turn) / turns, make_model, progress)) return;
+        if (!v.oom && !run_turn(v, passes, make_model, progress)) return;
     for (Variant& v : group) {
       results.push_back(v.oom ? *v.oom : result_of(v.config, v.need, *v.measurement, peaks));
       progress.done(fmt::format("{}: {}", v.config.text(), outcome_text(results.back())));

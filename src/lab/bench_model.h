@@ -1,5 +1,6 @@
 // The model benchmark: times configurations and says what the times mean.
 #pragma once
+#include "lab/measure.h"
 #include "lab/memory_need.h"
 #include "lab/output.h"
 #include "lab/peaks.h"
@@ -30,17 +31,6 @@ class Startup {
   Json stages_ = Json::object();
 };
 
-// All steps of one configuration, warm-up included.
-struct Measurement {
-  std::vector<double> wall_ms;                 // around a synchronised pass
-  std::vector<std::vector<double>> phases_ms;  // by device events
-  std::vector<bool> timed;                     // false: warm-up
-  MemoryStats memory;                          // peaks of the timed passes
-  double loss = 0;
-  double setup_ms = 0;  // model, parameters, batch
-  Json clocks = Json::object();
-  void append(const Measurement& later);
-};
 // None if interrupted.
 std::optional<Measurement> measure(const RunConfig& config, int64_t timed, const MakeModel& make_model,
                                    Progress& progress);
@@ -54,7 +44,5 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
                          Progress& progress);
 // Ours alone, each warm-up in a fresh process, and the one-time costs of one more.
 void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress);
-// PyTorch's version as the given python has it; none if it cannot be imported.
-std::optional<std::string> torch_version(const std::string& python);
 
 }  // namespace sinter::lab

@@ -7,8 +7,6 @@
 namespace sinter::lab {
 namespace {
 
-constexpr double tolerance = 1.05;  // how far a result may lie above the measured peak before it is doubted
-
 Json common(const RunConfig& c, const Need& need) {
   const ModelConfig& m = c.model;
   return {{"engine", "sinter"},
@@ -16,7 +14,9 @@ Json common(const RunConfig& c, const Need& need) {
           {"device", name_of(c.device)},
           {"dtype", c.precision.name},
           {"mode", "eager"},
-          {"attention", "naive"},
+          {"attention", name_of(m.attention.kind)},
+          {"attention_why", c.attention_why},
+          {"deterministic", m.attention.deterministic},
           {"maths", maths_text(c.precision)},
           {"pass", name_of(c.pass)},
           {"batch", c.batch},
@@ -25,6 +25,7 @@ Json common(const RunConfig& c, const Need& need) {
           {"d_ff", m.d_ff},
           {"layers", m.layers},
           {"heads", m.heads},
+          {"kv_heads", m.key_value_heads()},
           {"vocab", m.vocab},
           {"seed", c.seed},
           {"warmup", c.warmup},
@@ -47,34 +48,19 @@ Json common(const RunConfig& c, const Need& need) {
           {"config", to_json(c)}};
 }
 
-std::vector<double> timed_of(const std::vector<double>& all, const std::vector<bool>& timed) {
-  std::vector<double> v;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (timed[i]) v.push_back(all[i]);
-  return v;
-}
-
-// The reason to doubt a time, or nothing: more FLOP/s than the machine can do means that something was not waited for.
-std::string doubt(const std::string& what, double flops, double ms, double peak) {
-  double rate = flops / ms * 1e3;
-  if (peak <= 0 || rate <= peak * tolerance) return "";
-  return fmt::format("{}: {} TFLOP/s executed, but the measured peak is {}", what, significant(rate / 1e12, 3),
-                     significant(peak / 1e12, 3));
-}
-
 }  // namespace
 
 Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks& peaks) {
   Json r = common(c, need);
-  std::vector<double> wall = timed_of(m.wall_ms, m.timed);
+  std::vector<double> wall = m.timed_wall_ms();
   Statistics total = statistics_of(wall);
-  double forward = need.forward_flops, backward = need.flops_executed - forward;
+  double forward = need.forward_flops, backward = need.flops_executed - need.forward_flops_executed;
 
   std::vector<std::vector<double>> samples;
-  for (auto& p : m.phases_ms) samples.push_back(timed_of(p, m.timed));
+  for (size_t p = 0; p < m.phases_ms.size(); ++p) samples.push_back(m.timed_phase_ms(p));
   auto doubts = [&](double peak) {
     std::string d = doubt("whole pass", need.flops_executed, total.median, peak);
-    if (d.empty()) d = doubt("forward", forward, statistics_of(samples[0]).median, peak);
+    if (d.empty()) d = doubt("forward", need.forward_flops_executed, statistics_of(samples[0]).median, peak);
     if (d.empty() && samples.size() > 1) d = doubt("backward", backward, statistics_of(samples[1]).median, peak);
     return d;
   };

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
 #include "lab/units.h"
@@ -18,27 +19,31 @@ double number(const Json& r, const char* field) {
 bool is_ours(const Json& r) { return r.value("engine", "sinter") == "sinter"; }
 bool has_time(const Json& r) { return number(r, "median_ms") > 0; }
 
-// What two rows must share to be compared; `without` is what they differ in.
-std::string key_of(const Json& r, const char* without) {
+// What two rows must share to be compared: those of two engines, and variants (dtype, attention) of one.
+std::string key_of(const Json& r, const std::set<std::string>& but) {
   std::string key;
-  for (const char* f : {"engine", "size", "d_model", "d_ff", "layers", "heads", "vocab", "device", "batch", "ctx",
-                        "pass", "dtype", "warmup"})
-    if (std::string(f) != without) key += r.value(f, Json()).dump() + "|";
+  for (const char* f : {"engine", "size", "d_model", "d_ff", "layers", "heads", "kv_heads", "vocab", "device", "batch",
+                        "ctx", "pass", "dtype", "warmup", "deterministic"})
+    if (!but.count(f)) key += r.value(f, Json()).dump() + "|";
+  // A peer has an attention of its own; it was run beside this one.
+  if (!but.count("attention")) key += r.value("config", Json::object()).value("attention", Json()).dump();
   return key;
 }
+const std::set<std::string> engine_differs = {"engine", "deterministic"}, variant_differs = {"dtype", "attention"};
 
 // Median over all rows of ours like r: ours runs before and after each peer.
 double our_median(const Json& results, const Json& r) {
   std::vector<double> samples;
   for (const Json& o : results)
-    if (is_ours(o) && has_time(o) && key_of(o, "engine") == key_of(r, "engine"))
+    if (is_ours(o) && has_time(o) && key_of(o, engine_differs) == key_of(r, engine_differs))
       for (double ms : o.at("samples_ms")) samples.push_back(ms);
   return samples.empty() ? 0 : statistics_of(samples).median;
 }
 double our_peak(const Json& results, const Json& r) {
   double peak = 0;
   for (const Json& o : results)
-    if (is_ours(o) && key_of(o, "engine") == key_of(r, "engine")) peak = std::max(peak, number(o, "peak_bytes"));
+    if (is_ours(o) && key_of(o, engine_differs) == key_of(r, engine_differs))
+      peak = std::max(peak, number(o, "peak_bytes"));
   return peak;
 }
 
@@ -54,9 +59,9 @@ std::vector<std::string> preamble_of(const Json& record) {
     if (!is_ours(r)) continue;
     once(fmt::format(
         "model {}: d_model {}, d_ff {}, {} layers, {} heads, vocab {}: {} parameters in {} tensors; attention {}, {}",
-        r.value("size", "?"), r.value("d_model", 0), r.value("d_ff", 0), r.value("layers", 0), r.value("heads", 0),
+        r.value("size", "?"), r.value("d_model", 0), r.value("d_ff", 0), r.value("layers", 0), heads_text(r),
         r.value("vocab", 0), grouped(r.value("parameters", int64_t(0))), r.value("tensors", 0),
-        r.value("attention", "?"), r.value("mode", "?")));
+        attention_text(r) + (r.value("deterministic", false) ? ", deterministic" : ""), r.value("mode", "?")));
     once(fmt::format("maths {} on {}: {}", r.value("dtype", "?"), r.value("device", "?"), r.value("maths", "?")));
     if (!r.contains("clocks")) continue;
     const Json& c = r.at("clocks");
@@ -81,6 +86,7 @@ const std::vector<Column> columns = {{"engine", true},
                                      {"batch"},
                                      {"ctx"},
                                      {"dtype", true},
+                                     {"attention", true},
                                      {"pass", true},
                                      {"warm-up"},
                                      {"phase", true},
@@ -103,16 +109,18 @@ class Rows {
  public:
   explicit Rows(const Json& record)
       : results_(record.at("results")), published_(record.at("config").value("published", false)) {
-    std::set<std::string> engines, warmups;
+    std::set<std::string> engines, warmups, attentions;
     for (const Json& r : results_) {
       engines.insert(r.value("engine", "sinter"));
       warmups.insert(r.value("warmup", Json()).dump());
-      first_dtype_.emplace(key_of(r, "dtype"), &r);
+      attentions.insert(r.value("attention", ""));
+      first_variant_.emplace(key_of(r, variant_differs), &r);
     }
     several_engines_ = engines.size() > 1;
     several_warmups_ = warmups.size() > 1;
+    several_attentions_ = attentions.size() > 1;
     table_.columns = columns;
-    table_.keys = 7;
+    table_.keys = 8;
   }
 
   Table table() {
@@ -141,8 +149,9 @@ class Rows {
            sheet = number(r, "datasheet_peak_tflops");
     std::string speedup, ratio, memory_ratio;
     if (total && timed) {
-      const Json& first = *first_dtype_.at(key_of(r, "dtype"));
-      bool compared = &first != &r && first.at("dtype") != r.at("dtype") && has_time(first);
+      const Json& first = *first_variant_.at(key_of(r, variant_differs));
+      bool differs = first.at("dtype") != r.at("dtype") || first.value("attention", "") != r.value("attention", "");
+      bool compared = &first != &r && differs && has_time(first);
       if (compared) speedup = significant(number(first, "median_ms") / number(r, "median_ms"), 3) + " ×";
       double ours = is_ours(r) ? 0 : our_median(results_, r);
       if (ours > 0) ratio = significant(number(r, "median_ms") / ours, 3);
@@ -159,6 +168,7 @@ class Rows {
                            std::to_string(r.value("batch", 0)),
                            std::to_string(ctx),
                            dtype,
+                           several_attentions_ ? r.value("attention", "?") : "",
                            pass,
                            several_warmups_ ? std::to_string(r.value("warmup", 0)) : "",
                            phase,
@@ -205,16 +215,17 @@ class Rows {
           peaks + ").");
     if (!sheets.empty())
       note("% of datasheet peak = model FLOPs ÷ median ÷ the vendor's figure (TFLOP/s:" + sheets + ").");
-    if (has("speed-up")) note("speed-up = median of the first dtype ÷ median; dtypes were measured in turns.");
+    if (has("speed-up"))
+      note("speed-up = median of the first dtype and attention ÷ median; they were measured in turns.");
     if (has("theirs ÷ ours"))
       note("theirs ÷ ours: medians, ours over all of its runs. Memory: peaks of both allocators, workspaces included.");
     if (has("published ms") || has("published memory")) note(published_note);
   }
 
   const Json& results_;
-  bool published_, several_engines_ = false, several_warmups_ = false;
+  bool published_, several_engines_ = false, several_warmups_ = false, several_attentions_ = false;
   int suspects_ = 0;
-  std::map<std::string, const Json*> first_dtype_;
+  std::map<std::string, const Json*> first_variant_;
   Table table_;
 };
 
@@ -224,7 +235,7 @@ Table plan_table(const Json& record) {
     for (const auto& [c, bytes] : r.at("memory").items())
       if (std::find(categories.begin(), categories.end(), c) == categories.end()) categories.push_back(c);
   Table t;
-  t.columns = {{"size", true}, {"batch"},      {"ctx"},           {"dtype", true},
+  t.columns = {{"size", true}, {"batch"},      {"ctx"},           {"dtype", true}, {"attention", true},
                {"pass", true}, {"parameters"}, {"forward TFLOP"}, {"pass TFLOP"}};
   for (const std::string& c : categories) t.columns.push_back({c});
   for (const char* c : {"need", "free"}) t.columns.push_back({c});
@@ -235,6 +246,7 @@ Table plan_table(const Json& record) {
                                     r.at("batch").dump(),
                                     r.at("ctx").dump(),
                                     r.at("dtype"),
+                                    r.at("attention"),
                                     r.at("pass"),
                                     grouped(r.at("parameters").get<int64_t>()),
                                     significant(forward / 1e12, 3),
@@ -271,13 +283,14 @@ std::optional<Table> startup_table(const Json& record) {
 // The trajectories where warm-ups are compared; otherwise medians, along ctx if it varies.
 std::optional<Chart> chart_of(const Json& record) {
   const Json& results = record.at("results");
-  std::set<std::string> warmups, contexts, batches, engines, dtypes, passes;
+  std::set<std::string> warmups, contexts, batches, engines, dtypes, attentions, passes;
   for (const Json& r : results) {
     warmups.insert(r.value("warmup", Json()).dump());
     contexts.insert(r.value("ctx", Json()).dump());
     batches.insert(r.value("batch", Json()).dump());
     engines.insert(r.value("engine", "sinter"));
     dtypes.insert(r.value("dtype", ""));
+    attentions.insert(r.value("attention", ""));
     passes.insert(r.value("pass", ""));
   }
   Chart chart;
@@ -314,6 +327,7 @@ std::optional<Chart> chart_of(const Json& record) {
       part(along_ctx, size);
       part(engines.size() > 1, r.value("engine", ""));
       part(dtypes.size() > 1, r.value("dtype", ""));
+      part(attentions.size() > 1, r.value("attention", ""));
       part(passes.size() > 1, r.value("pass", ""));
       part(batches.size() > 1, "batch " + r.value("batch", Json()).dump());
       if (series.empty()) series = r.value("dtype", "") + ", " + r.value("pass", "");

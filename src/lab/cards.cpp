@@ -44,23 +44,39 @@ int64_t typical_outside_bytes() { return 534 * mib; }
 
 int64_t device_need(const Need& need) { return need.reserved() + typical_outside_bytes(); }
 
-bool has_type(const Card& card, const Precision& p) {
-  return card.compute_capability >= 80 || (p.compute != DType::bf16 && p.math != MathMode::tf32);
+std::string missing_on(const Card& card, const RunConfig& c) {
+  if (card.compute_capability >= 80) return "";
+  if (c.precision.compute == DType::bf16 || c.precision.math == MathMode::tf32) return c.precision.name;
+  bool flash = c.model.attention.kind == AttentionKind::flash || c.model.attention.kind == AttentionKind::portable;
+  return flash ? "flash attention" : "";
 }
 
 bool fits(const Need& need, const RunConfig& c, const Card& card) {
-  return has_type(card, c.precision) && device_need(need) <= card.bytes;
+  return missing_on(card, c).empty() && device_need(need) <= card.bytes;
 }
 
 std::string cheapest_change(const RunConfig& original, const Card& card, const MakeModel& make_model) {
+  // Attention first, which costs nothing: an old card has no flash, and on the others it keeps less.
+  RunConfig base = original;
+  std::string attention;
+  AttentionKind& kind = base.model.attention.kind;
+  if (card.compute_capability < 80) {
+    if (kind != AttentionKind::naive && kind != AttentionKind::automatic) attention = "--attention naive ";
+    kind = AttentionKind::naive;
+  } else if (kind == AttentionKind::naive) {
+    kind = choose_attention(AttentionKind::automatic, DeviceType::cuda, original.model.head_dim()).kind;
+    if (kind == AttentionKind::flash) attention = "--attention flash ";
+  }
+  auto trimmed = [](std::string flags) { return flags.substr(0, flags.find_last_not_of(' ') + 1); };
+  if (!attention.empty() && fits_changed(base, card, make_model)) return trimmed(attention);
   // The precisions to try: as it is, if the card has it; then the mixed one.
   std::vector<std::pair<RunConfig, std::string>> bases;
-  if (has_type(card, original.precision)) bases.emplace_back(original, "");
+  if (missing_on(card, base).empty()) bases.emplace_back(base, attention);
   std::string mixed = card.compute_capability >= 80 ? "bf16" : "fp16";
   if (!original.precision.compute || bases.empty()) {
-    bases.emplace_back(original, "--dtype " + mixed + " ");
+    bases.emplace_back(base, attention + "--dtype " + mixed + " ");
     bases.back().first.precision = precision_named(mixed);
-    if (fits_changed(bases.back().first, card, make_model)) return "--dtype " + mixed;
+    if (fits_changed(bases.back().first, card, make_model)) return trimmed(bases.back().second);
   }
   for (const auto& [c, flags] : bases)
     if (int64_t batch = largest_batch(c, card, make_model)) return fmt::format("{}--batch {}", flags, batch);
@@ -75,6 +91,7 @@ std::string cheapest_change(const RunConfig& original, const Card& card, const M
   for (const char* size : {"2.7B", "xl", "large", "medium", "small", "mini", "tiny"}) {
     ModelConfig smaller = known_size(size);
     smaller.vocab = original.model.vocab, smaller.ctx = original.model.ctx;
+    smaller.attention = c.model.attention;
     c.model = smaller;
     Need need = predict(c, make_model);
     if (need.parameters < parameters && fits(need, c, card))

@@ -17,11 +17,12 @@ const Card& card_named(const std::string& name);  // refuses unknown ones, listi
 int64_t typical_outside_bytes();
 
 int64_t device_need(const Need& need);  // segments and what lies outside the allocator
-bool has_type(const Card& card, const Precision& precision);
+std::string missing_on(const Card& card,
+                       const RunConfig& config);  // "bf16", "flash attention": what it lacks; or nothing
 bool fits(const Need& need, const RunConfig& config, const Card& card);
 
 // The cheapest change that makes it fit, as flags ("--dtype bf16", "--batch 2"), or nothing if none was found. Cheap is:
-// first another precision, then fewer sequences, then a shorter context, then a smaller model.
+// first another attention, then another precision, then fewer sequences, then a shorter context, then a smaller model.
 std::string cheapest_change(const RunConfig& config, const Card& card, const MakeModel& make_model);
 
 }  // namespace sinter::lab

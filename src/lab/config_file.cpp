@@ -98,8 +98,7 @@ class HuggingFace {
       refuse(path_, "model_type", type, "only llama (and mistral without a sliding window) has the benchmark's block");
   }
   void check_attention() {
-    only("num_key_value_heads", o_.heads[0],
-         "grouped key/value heads are not supported; it must equal num_attention_heads");
+    if (has("num_key_value_heads")) o_.kv_heads = {whole("num_key_value_heads")};
     if (has("head_dim") && o_.heads[0] > 0 && j_["head_dim"] != o_.d_model[0] / o_.heads[0])
       refuse(path_, "head_dim", j_["head_dim"], "it must be hidden_size / num_attention_heads");
     only("attention_bias", false, "the model has no biases");

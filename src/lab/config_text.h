@@ -6,17 +6,27 @@
 
 namespace sinter::lab {
 
+// "16", or "16/4" with fewer key/value heads.
+inline std::string heads_text(const Json& r) {
+  int64_t heads = r.value("heads", 0), shared = r.value("kv_heads", heads);
+  return shared == heads ? std::to_string(heads) : fmt::format("{}/{}", heads, shared);
+}
 inline std::string size_name(const Json& r) {
   if (r.contains("head_dim"))
-    return fmt::format("{} attention, {} × d {}", r.value("attention", "?"), r.value("heads", 0),
-                       r.value("head_dim", 0));
+    return fmt::format("{} attention, {} × d {}", r.value("attention", "?"), heads_text(r), r.value("head_dim", 0));
   if (r.contains("size")) return r["size"];
   return fmt::format("{}×{}, {} heads, d_ff {}", r.value("layers", 0), r.value("d_model", 0), r.value("heads", 0),
                      r.value("d_ff", 0));
 }
 inline std::string config_text(const Json& r) {
-  return fmt::format("{}, batch {}, ctx {}, {}, {}", size_name(r), r.value("batch", 0), r.value("ctx", 0),
-                     r.value("dtype", "?"), r.value("pass", "?"));
+  std::string attention = r.contains("head_dim") ? "" : r.value("attention", "?") + " attention, ";
+  return fmt::format("{}, batch {}, ctx {}, {}, {}{}", size_name(r), r.value("batch", 0), r.value("ctx", 0),
+                     r.value("dtype", "?"), attention, r.value("pass", "?"));
+}
+// "flash (auto: …)": what ran, and how it was chosen where it was not asked for.
+inline std::string attention_text(const Json& r) {
+  std::string kind = r.value("attention", "?"), why = r.value("attention_why", "");
+  return why.rfind("auto", 0) == 0 ? fmt::format("{} ({})", kind, why) : kind;
 }
 inline std::string passes_text(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "pass" : "passes"); }
 

@@ -5,9 +5,11 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
 #include "backend/device.h"
-#include "lab/bench_model.h"
+#include "core/check.h"
 #include "lab/machine.h"
 #include "lab/nvml.h"
+#include "lab/peaks.h"
+#include "lab/peer_script.h"
 #include "lab/record.h"
 #include "lab/units.h"
 

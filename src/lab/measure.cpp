@@ -1,34 +1,25 @@
-// Timing one configuration.
-#include <chrono>
+#include "lab/measure.h"
+
 #include <cmath>
 
-#include "lab/bench_model.h"
+#include "core/clock.h"
 #include "lab/nvml.h"
 #include "lab/process.h"
-#include "ops/ops.h"
+#include "lab/units.h"
 
 namespace sinter::lab {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
+constexpr double tolerance = 1.05;  // how far a result may lie above the measured peak before it is doubted
+
+std::vector<double> timed_of(const std::vector<double>& all, const std::vector<bool>& timed) {
+  std::vector<double> v;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (timed[i]) v.push_back(all[i]);
+  return v;
+}
 
 }  // namespace
-
-Startup::Startup(const std::string& name) {
-  DeviceType device = DeviceType::cpu;
-  auto stage = [&](const char* name, const auto& work) {
-    auto begin = Clock::now();
-    work();
-    synchronize(device);
-    add(name, ms_since(begin));
-  };
-  NoGrad off;
-  Tensor x;
-  stage("device context", [&] { device = device_named(name); });
-  stage("first kernel (module load)", [&] { x = full({64, 64}, 1, DType::f32, device); });
-  stage("first product (library handle)", [&] { x = matmul(x, x); });
-}
 
 void Measurement::append(const Measurement& later) {
   auto extend = [](auto& a, const auto& b) { a.insert(a.end(), b.begin(), b.end()); };
@@ -40,43 +31,52 @@ void Measurement::append(const Measurement& later) {
   clocks = later.clocks;
 }
 
-std::optional<Measurement> measure(const RunConfig& c, int64_t timed, const MakeModel& make_model, Progress& progress) {
-  Measurement m;
-  CachingAllocator& allocator = allocator_of(c.device);
-  allocator.release_cached();
-  {
-    auto begin = Clock::now();
-    Workload work(c, c.device, make_model);
-    synchronize(c.device);
-    m.setup_ms = ms_since(begin);
+double ms_since(int64_t begin_ns) { return double(steady_ns() - begin_ns) / 1e6; }
 
-    int phases = phase_count(c.pass);
-    m.phases_ms.resize(size_t(phases));
-    Event start(c.device), ends[3] = {Event(c.device), Event(c.device), Event(c.device)};
-    for (int64_t i = 0; i < c.warmup + timed; ++i) {
-      if (interrupted()) return {};
-      progress.now(fmt::format("{}: {} {}/{}", c.text(), i < c.warmup ? "warm-up" : "timed",
-                               i < c.warmup ? i + 1 : i + 1 - c.warmup, i < c.warmup ? c.warmup : timed));
-      if (i == c.warmup) allocator.reset_peak();
-      synchronize(c.device);
-      auto clock = Clock::now();
-      start.record();
-      work.run([&](int phase) { ends[phase].record(); });
-      synchronize(c.device);
-      m.wall_ms.push_back(ms_since(clock));
-      m.timed.push_back(i >= c.warmup);
-      for (int p = 0; p < phases; ++p) m.phases_ms[size_t(p)].push_back(ends[p].ms_since(p ? ends[p - 1] : start));
-    }
-    m.memory = allocator.stats();
-    if (work.loss().defined()) m.loss = item(work.loss());
-    if (c.device == DeviceType::cuda) {  // clocks while it works, not after
-      work.run();
-      m.clocks = gpu_clocks(backend_of(c.device).info().name);
-      synchronize(c.device);
-    }
+std::vector<double> Measurement::timed_wall_ms() const { return timed_of(wall_ms, timed); }
+std::vector<double> Measurement::timed_phase_ms(size_t phase) const { return timed_of(phases_ms[phase], timed); }
+
+bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress& progress) {
+  CachingAllocator& allocator = allocator_of(work.device);
+  m.phases_ms.resize(size_t(work.phases));
+  Event start(work.device), ends[3] = {Event(work.device), Event(work.device), Event(work.device)};
+  auto begin = steady_ns();
+  for (int64_t i = 0; i < work.warmup + timed; ++i) {
+    if (interrupted()) return false;
+    bool warm = i >= work.warmup;
+    progress.now(fmt::format("{}: {} {}/{}", work.text, warm ? "timed" : "warm-up", warm ? i + 1 - work.warmup : i + 1,
+                             warm ? timed : work.warmup));
+    if (i == work.warmup) allocator.reset_peak(), begin = steady_ns();
+    if (warm && work.seconds > 0 && i >= work.warmup + 3 && ms_since(begin) > 1e3 * work.seconds) break;
+    synchronize(work.device);
+    auto clock = steady_ns();
+    if (work.before) work.before();
+    start.record();
+    work.run([&](int phase) { ends[phase].record(); });
+    synchronize(work.device);
+    m.wall_ms.push_back(ms_since(clock));
+    m.timed.push_back(warm);
+    for (int p = 0; p < work.phases; ++p) m.phases_ms[size_t(p)].push_back(ends[p].ms_since(p ? ends[p - 1] : start));
   }
-  allocator.release_cached();
-  return m;
+  m.memory = allocator.stats();
+  if (work.device == DeviceType::cuda) {  // clocks while it works, not after
+    work.run([](int) {});
+    m.clocks = gpu_clocks(backend_of(work.device).info().name);
+    synchronize(work.device);
+  }
+  return true;
+}
+
+std::vector<int64_t> turns_of(int64_t steps, size_t variants) {
+  if (variants < 2 || steps < 2) return {steps};
+  return {(steps + 1) / 2, steps / 2};
+}
+
+std::string doubt(const std::string& what, double flops, double ms, double peak) {
+  double rate = flops / ms * 1e3;
+  if (peak <= 0 || rate <= peak * tolerance) return "";
+  return fmt::format("{}: {} TFLOP/s executed, but the measured peak is {}", what, significant(rate / 1e12, 3),
+                     significant(peak / 1e12, 3));
 }
 
 }  // namespace sinter::lab

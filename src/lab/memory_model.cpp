@@ -49,7 +49,7 @@ Json cards_json(const RunConfig& c, const Need& need, const std::string& wanted,
   for (const Card& known : known_cards()) {
     bool ok = fits(need, c, known);
     std::string name = known.name;
-    if (!has_type(known, c.precision)) name += " (has no " + c.precision.name + ")";
+    if (std::string missing = missing_on(known, c); !missing.empty()) name += " (has no " + missing + ")";
     (ok ? fitting : missing).push_back(name);
     if (!ok && wanted.empty() && !cuda_backend()) card = &known;
   }
@@ -73,6 +73,7 @@ Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, bool 
   r["status"] = run.out_of_memory.empty() ? "ok" : "oom";
   if (!run.out_of_memory.empty()) r["reason"] = run.out_of_memory;
   r["predicted"] = predicted;
+  r["attention_why"] = c.attention_why;
   r["maths"] = maths_text(c.precision);
   r["parameters"] = need.parameters;
   r["phases"] = phases_json(phases);

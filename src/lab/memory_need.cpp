@@ -30,7 +30,9 @@ Need predict(const RunConfig& c, const MakeModel& make_model) {
     allocator.reset_peak();
     need.flops_executed = count([&] { work.run(); }).executed_flops;
     need.steady = allocator.stats();
-    need.forward_flops = count([&] { work.forward(); }).matmul_flops;
+    OpCost forward = count([&] { work.forward(); });
+    need.forward_flops = forward.matmul_flops;
+    need.forward_flops_executed = forward.executed_flops;
     need.flops = need.forward_flops * (c.pass == Pass::forward ? 1 : 3);
   }
   allocator.release_cached();

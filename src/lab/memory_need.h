@@ -11,9 +11,10 @@ struct Need {
   int64_t parameters = 0, tensors = 0;
   double forward_flops = 0;   // matrix products of one forward pass: what MFU counts; a backward pass is twice that
   double flops = 0;           // of the pass by that rule
-  double flops_executed = 0;  // matrix products that the pass really runs
-  MemoryStats first;          // peaks of everything up to the end of the first pass
-  MemoryStats steady;         // peaks of a later pass, with what is held throughout
+  double flops_executed = 0;  // matrix products that the pass really runs: without what a mask leaves out
+  double forward_flops_executed = 0;
+  MemoryStats first;   // peaks of everything up to the end of the first pass
+  MemoryStats steady;  // peaks of a later pass, with what is held throughout
 
   int64_t bytes() const { return std::max(first.peak_allocated, steady.peak_allocated); }
   int64_t reserved() const { return std::max(first.peak_reserved, steady.peak_reserved); }

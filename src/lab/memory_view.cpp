@@ -64,7 +64,8 @@ std::string change_text(const Json& cards) {
 std::vector<std::string> summary(const Json& r) {
   std::vector<std::string> lines;
   if (r.at("status") == "oom") lines.push_back("OOM: " + r.value("reason", ""));
-  lines.push_back(fmt::format("{} parameters; {}", grouped(r.value("parameters", int64_t(0))), r.value("maths", "")));
+  lines.push_back(fmt::format("{} parameters; {}; attention {}", grouped(r.value("parameters", int64_t(0))),
+                              r.value("maths", ""), attention_text(r)));
   lines.push_back(fmt::format("peak {} allocated, {} in segments taken from the device", size_text(r.at("peak_bytes")),
                               size_text(r.at("reserved_bytes"))));
   lines.push_back(
@@ -97,7 +98,7 @@ std::vector<std::string> summary(const Json& r) {
 
 Table overview(const Json& results) {
   Table t;
-  t.columns = {{"size", true}, {"batch"}, {"ctx"}, {"dtype", true}, {"pass", true}, {"peak"}};
+  t.columns = {{"size", true}, {"batch"}, {"ctx"}, {"dtype", true}, {"attention", true}, {"pass", true}, {"peak"}};
   for (const std::string& c : category_names()) t.columns.push_back({c});
   for (const char* c : {"segments", "on the device", "predicted ÷ measured", "residual tensor"})
     t.columns.push_back({c});
@@ -107,8 +108,9 @@ Table overview(const Json& results) {
   t.columns.push_back({"status", true});
   bool published = false;
   for (const Json& r : results) {
-    std::vector<std::string> row{size_name(r), std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
-                                 r.value("dtype", "?"), r.value("pass", "?")};
+    std::vector<std::string> row{
+        size_name(r),          std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
+        r.value("dtype", "?"), r.value("attention", "?"),           r.value("pass", "?")};
     row.push_back(size_text(r.at("peak_bytes")));
     add_categories(row, r.at("peak_by"));
     row.push_back(size_text(r.at("reserved_bytes")));

@@ -1,24 +1,21 @@
 // Fresh processes: ours, once per warm-up, and ours alternating with a peer's.
 #include <algorithm>
-#include <filesystem>
 
 #include "core/check.h"
 #include "lab/bench_model.h"
-#include "lab/machine.h"
+#include "lab/peer_script.h"
 #include "lab/process.h"
 #include "lab/units.h"
 
 namespace sinter::lab {
 namespace {
 
-namespace fs = std::filesystem;
-
 // A child that was interrupted has still written what it finished.
 Json results_of_child(const BenchOptions& options, const RunConfig& c, const std::string& passes,
                       const char* extra = nullptr) {
   std::vector<std::string> command = {own_executable(), "bench", "model"};
   std::vector<std::string> flags = flags_of(c);
-  for (size_t i = 0; i + 1 < flags.size(); i += 2)
+  for (size_t i = 0; i + 1 < flags.size(); ++i)
     if (flags[i] == "--pass") flags[i + 1] = passes;
   command.insert(command.end(), flags.begin(), flags.end());
   if (options.sweep.threads) command.insert(command.end(), {"--threads", std::to_string(*options.sweep.threads)});
@@ -32,23 +29,12 @@ Json results_of_child(const BenchOptions& options, const RunConfig& c, const std
   return Json::array();
 }
 
-std::string peer_script() {
-  const BuildInfo& build = build_info();
-  fs::path installed = fs::path(own_executable()).parent_path().parent_path() / build.install_peers / "torch_lm.py";
-  fs::path in_source = fs::path(build.source_dir) / "bench" / "peers" / "torch_lm.py";
-  for (const fs::path& p : {in_source, installed})
-    if (fs::exists(p)) return p.string();
-  fail_with(ErrorKind::usage,
-            "--peer: the script torch_lm.py is neither at {} nor at {}; run from a source tree or install sinter",
-            in_source.string(), installed.string());
-}
-
 // The peer's rows: our fields where they mean the same, null where the peer does not say.
 Json results_of_peer(const BenchOptions& options, const std::string& variant, const RunConfig& c,
                      const std::string& passes, std::string& note) {
   const ModelConfig& m = c.model;
   auto n = [](int64_t v) { return std::to_string(v); };
-  std::vector<std::string> command = {options.python, peer_script(),
+  std::vector<std::string> command = {options.python, peer_script("torch_lm.py"),
                                       "--variant",    variant,
                                       "--device",     name_of(c.device),
                                       "--dtype",      c.precision.name,
@@ -86,10 +72,12 @@ Json results_of_peer(const BenchOptions& options, const std::string& variant, co
               {"size", m.name},
               {"device", name_of(c.device)},
               {"dtype", c.precision.name},
-              {"mode", variant == "torch-compiled" ? "compiled" : "eager"}};
+              {"mode", variant == "torch-compiled" ? "compiled" : "eager"},
+              {"attention", variant == "torch-plain" ? "naive" : "SDPA"}};
     r.update(theirs);
     Json shape = to_json(same);
-    for (const char* field : {"batch", "ctx", "d_model", "d_ff", "layers", "heads", "vocab", "seed", "warmup", "steps"})
+    for (const char* field :
+         {"batch", "ctx", "d_model", "d_ff", "layers", "heads", "kv_heads", "vocab", "seed", "warmup", "steps"})
       r[field] = shape[field];
     r["config"] = shape;
     if (r["status"] == "ok") {
@@ -110,14 +98,12 @@ void append(Json& to, const Json& from) {
 
 }  // namespace
 
-std::optional<std::string> torch_version(const std::string& python) {
-  ProcessResult p = run_process({python, "-c", "import torch; print(torch.__version__)"}, true);
-  if (p.exit_code != 0) return {};
-  return p.output.substr(0, p.output.find('\n'));
-}
-
 void bench_against_peers(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record,
                          Progress& progress) {
+  for (const RunConfig& c : runs)
+    check(c.model.kv_heads == c.model.heads,
+          "--peer with --kv-heads {}: the peers' model has one for each of its {} heads", c.model.kv_heads,
+          c.model.heads);
   Peaks peaks(runs[0].device);  // now, so that the children find them in the cache
   for (const RunConfig& c : runs) peaks.product(c.precision.name);
   bool torch = torch_version(options.python).has_value();
@@ -143,8 +129,9 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
     else it->passes += std::string(",") + name_of(c.pass);
   }
   for (const Group& g : groups) {
-    std::string shape = fmt::format("{}, batch {}, ctx {}, {}: {}", g.config.model.name, g.config.batch,
-                                    g.config.model.ctx, g.config.precision.name, g.passes);
+    std::string shape =
+        fmt::format("{}, batch {}, ctx {}, {}, {} attention: {}", g.config.model.name, g.config.batch,
+                    g.config.model.ctx, g.config.precision.name, name_of(g.config.model.attention.kind), g.passes);
     auto ours = [&] {
       progress.now(shape + ": ours");
       append(record["results"], results_of_child(options, g.config, g.passes));

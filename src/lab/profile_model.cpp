@@ -107,8 +107,10 @@ int profile_model(const SweepOptions& given, const ProfileOptions& options, cons
   check_options(options, output, runs.size());
   auto subject = [&](size_t i) {
     const RunConfig& c = runs[i];
+    Json config = to_json(c);
+    config["attention_why"] = c.attention_why;
     return Subject{c.text(),
-                   to_json(c),
+                   config,
                    c.precision.name,
                    fit_of(predict(c, make_model), c),
                    c.warmup,
@@ -127,11 +129,10 @@ int profile_attention(const std::vector<AttentionConfig>& configs, int64_t warmu
                       const ProfileOptions& options, const OutputOptions& output) {
   check(warmup >= 0 && warmup <= 1000000, "--warmup must be between 0 and 1000000, not {}", warmup);
   check(passes >= 1 && passes <= 1000000, "--steps must be between 1 and 1000000, not {}", passes);
-  for (const AttentionConfig& c : configs) check_config(c);
   check_options(options, output, configs.size());
   auto subject = [&](size_t i) {
     const AttentionConfig& c = configs[i];
-    int64_t need = predict_bytes(c), free = backend_of(c.device).free_bytes();
+    int64_t need = predict(c).peak_bytes, free = backend_of(c.device).free_bytes();
     Fit fit{need <= free, free, "", ""};
     if (!fit.fits)
       fit.reason = fmt::format("needs {}, {} are free", bytes_text(double(need)), bytes_text(double(free)));

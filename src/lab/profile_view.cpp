@@ -45,8 +45,8 @@ std::string others_text(const Json& phase) {
   return text.empty() ? "none" : text;
 }
 
-std::string attention_text(const Json& a, const char* what, const char* first, const char* second, double unit,
-                           const char* name) {
+std::string parts_text(const Json& a, const char* what, const char* first, const char* second, double unit,
+                       const char* name) {
   return fmt::format("{} {} against {} {}: {}", significant(a.at(first).get<double>() / unit, 3), name,
                      significant(a.at(second).get<double>() / unit, 3), name, percent_text(a.at(what).get<double>()));
 }
@@ -69,14 +69,14 @@ Table answers(const Json& r) {
   for (const char* phase : {"forward", "backward"})
     if (parts.contains(phase)) {
       add(fmt::format("attention, {}: softmax against products, in time", phase),
-          attention_text(parts[phase], "time_ratio", "softmax_ms", "products_ms", 1, "ms"));
+          parts_text(parts[phase], "time_ratio", "softmax_ms", "products_ms", 1, "ms"));
       add(fmt::format("attention, {}: softmax against products, in FLOPs", phase),
-          attention_text(parts[phase], "flop_ratio", "softmax_flops", "products_flops", 1e6, "MFLOP"));
+          parts_text(parts[phase], "flop_ratio", "softmax_flops", "products_flops", 1e6, "MFLOP"));
     }
   if (parts.empty())
     add("attention: softmax against products",
-        r.value("attention", "") == "flash"
-            ? "one kernel does both; `profile attention --attention naive` separates them"
+        r.value("attention", "naive") != "naive"
+            ? fmt::format("one kernel does both ({}); --attention naive separates them", attention_text(r))
             : "not told apart here: the attention of this model enters no ranges scores, softmax and value");
   const Json& d = r.at("device_time");
   bool cpu = r.at("profiler").at("source") == "clock";
@@ -136,8 +136,8 @@ Table ranges(const Json& r) {
     t.rows.push_back({x.at("range"), ms_text(x.at("ms")), fmt::format("{:.1f}", 100 * x.at("share").get<double>()),
                       count_text(x.at("launches")), cut(x.at("top"), 48)});
   t.notes.push_back(
-      "layers.*: all layers. attn: qkv, scores (q·kᵀ), softmax (with scale and mask), value (p·v), o. ffn: gate_up "
-      "(w1|w3), w2.");
+      "layers.*: all layers. attn: qkv, scores (q·kᵀ), softmax (with scale and mask), value (p·v), or one of flash, "
+      "tiled and portable for all three; o. ffn: gate_up (w1|w3), w2.");
   t.notes.push_back(
       "again: a cheap result that backward computes again instead of keeping it. A module's own ops stand under its "
       "name.");
@@ -169,6 +169,7 @@ Table overview(const Json& results) {
                {"batch"},
                {"ctx"},
                {"dtype", true},
+               {"attention", true},
                {"pass", true},
                {"wall ms"},
                {"recording cost %"},
@@ -186,8 +187,9 @@ Table overview(const Json& results) {
                {"others > 1 % of forward", true},
                {"status", true}};
   for (const Json& r : results) {
-    std::vector<std::string> row{size_name(r), std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
-                                 r.value("dtype", "?"), r.value("pass", "?")};
+    std::vector<std::string> row{
+        size_name(r),          std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
+        r.value("dtype", "?"), r.value("attention", "?"),           r.value("pass", "?")};
     if (r.at("status") == "oom") {
       row.resize(t.columns.size() - 1);
       row.push_back("OOM: " + r.value("reason", ""));

@@ -60,4 +60,26 @@ std::string published_memory(const std::string& size, const std::string& pass, l
   return "";
 }
 
+std::string published_attention(const Json& r) {
+  struct Row {
+    int64_t heads, ctx, head_dim;
+    const char *attention, *text;
+  };
+  constexpr Row rows[] = {{1, 8192, 64, "naive", "S4 1.35/3.79/5.09"},
+                          {1, 8192, 64, "flash", "S4 0.61/2.82/3.38"},
+                          {1, 32768, 64, "naive", "S4 19.9/45.9/65.6"},
+                          {1, 32768, 64, "flash", "S4 6.80/29.5/36.1"},
+                          {1, 32768, 128, "naive", "S4 19.9/53.6/70.2"},
+                          {1, 32768, 128, "flash", "S4 13.6/36.3/45.5"},
+                          {16, 16384, 64, "flash", "leaderboard –/–/5.36; S1 –/–/58.1"}};
+  if (r.value("batch", 0) != 1 || r.value("causal", true) == false || r.value("dtype", "") != "bf16") return "";
+  int64_t heads = r.value("heads", 0), ctx = r.value("ctx", 0);
+  std::string attention = r.value("attention", "");
+  if (heads == 1 && ctx == 65536 && attention == "flash") return "S4 OOM";
+  for (const Row& row : rows)
+    if (row.heads == heads && row.ctx == ctx && row.head_dim == r.value("head_dim", 0) && row.attention == attention)
+      return row.text;
+  return "";
+}
+
 }  // namespace sinter::lab

@@ -31,7 +31,8 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
 }
 
 std::string RunConfig::text() const {
-  return fmt::format("{}, batch {}, ctx {}, {}, {}", model.name, batch, model.ctx, precision.name, name_of(pass));
+  return fmt::format("{}, batch {}, ctx {}, {}, {} attention, {}", model.name, batch, model.ctx, precision.name,
+                     name_of(model.attention.kind), name_of(pass));
 }
 
 std::string maths_text(const Precision& p) {
@@ -49,10 +50,13 @@ Json to_json(const RunConfig& c) {
             {"d_ff", m.d_ff},
             {"layers", m.layers},
             {"heads", m.heads},
+            {"kv_heads", m.key_value_heads()},
             {"vocab", m.vocab},
             {"ctx", m.ctx},
             {"batch", c.batch},
             {"dtype", c.precision.name},
+            {"attention", name_of(m.attention.kind)},
+            {"deterministic", m.attention.deterministic},
             {"pass", name_of(c.pass)},
             {"warmup", c.warmup},
             {"steps", c.steps},
@@ -70,7 +74,9 @@ std::vector<std::string> flags_of(const RunConfig& c) {
   for (const auto& [name, value] : fields.items()) {
     std::string flag = "--" + name;
     for (char& ch : flag) ch = ch == '_' ? '-' : ch;
+    if (value == false) continue;
     flags.push_back(flag);
+    if (value == true) continue;
     flags.push_back(value.is_string() ? value.get<std::string>() : value.dump());
   }
   return flags;

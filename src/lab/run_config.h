@@ -23,9 +23,10 @@ struct RunConfig {
   int64_t warmup = 5, steps = 10;
   uint64_t seed = 0;
   double lr = 1e-4, clip = 0;
+  std::string attention_why;  // how model.attention came to be
 
   TrainerOptions trainer_options(DeviceType where) const;
-  std::string text() const;  // "small, batch 4, ctx 256, bf16, step"
+  std::string text() const;  // "small, batch 4, ctx 256, bf16, flash attention, step"
 };
 std::string maths_text(const Precision& p);
 Json to_json(const RunConfig& c);
@@ -33,11 +34,12 @@ std::vector<std::string> flags_of(const RunConfig& c);  // that make bench model
 
 // Empty lists and options were not given.
 struct SweepOptions {
-  std::vector<std::string> size, dtype, pass;
-  std::vector<int64_t> d_model, d_ff, layers, heads, vocab, ctx, batch, warmup;
+  std::vector<std::string> size, dtype, attention, pass;
+  std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
   std::optional<int64_t> steps, seed, threads;
   std::optional<double> lr, clip, rope_theta, norm_eps;
   std::optional<std::string> device;
+  std::optional<bool> deterministic;
   std::optional<int64_t> max_ctx, max_token_id;  // limits that a configuration file states
 
   // Calls f(name, field) for each: the one list of what a configuration consists of.
@@ -48,10 +50,13 @@ struct SweepOptions {
     f("d_ff", d_ff);
     f("layers", layers);
     f("heads", heads);
+    f("kv_heads", kv_heads);
     f("vocab", vocab);
     f("ctx", ctx);
     f("batch", batch);
     f("dtype", dtype);
+    f("attention", attention);
+    f("deterministic", deterministic);
     f("pass", pass);
     f("warmup", warmup);
     f("steps", steps);
@@ -72,7 +77,8 @@ SweepOptions with_defaults(SweepOptions o);
 void set_threads(const SweepOptions& o);  // of the CPU backend, if --threads was given
 
 enum class Device { present, imagined };  // an imagined one need not be in this machine
-// Every combination, each checked. The dtype varies fastest, so that variants to compare stand together.
+// Every combination, each checked. Attention varies fastest and then the dtype, so that variants to compare stand
+// together.
 std::vector<RunConfig> expand(const SweepOptions& o, Device device = Device::present);
 
 }  // namespace sinter::lab

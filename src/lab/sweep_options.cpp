@@ -15,11 +15,13 @@ template <class T> void read(const Json& j, const char* name, const std::string&
   }
 }
 template <class T> void read(const Json& j, const char* name, const std::string& where, std::optional<T>& out) {
-  constexpr bool text = std::is_same_v<T, std::string>, real = std::is_same_v<T, double>;
-  bool fits = text ? j.is_string() : real ? j.is_number() : j.is_number_integer();
+  constexpr bool text = std::is_same_v<T, std::string>, real = std::is_same_v<T, double>,
+                 flag = std::is_same_v<T, bool>;
+  bool fits = text ? j.is_string() : real ? j.is_number() : flag ? j.is_boolean() : j.is_number_integer();
   check(fits, "{}: \"{}\" is {}, which is not {}", where, name, j.dump(),
         text   ? "text"
         : real ? "a number"
+        : flag ? "true or false"
                : "a whole number");
   out = j.get<T>();
 }
@@ -40,6 +42,7 @@ void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
   check_range("d-ff", m.d_ff, 1, 1 << 22);
   check_range("layers", m.layers, 1, 10000);
   check_range("heads", m.heads, 1, 1 << 20);
+  check_range("kv-heads", m.kv_heads, 1, 1 << 20);
   check_range("vocab", m.vocab, 1, 1 << 26);
   check_range("ctx", m.ctx, 1, 1 << 20);
   check_range("batch", c.batch, 1, 1 << 24);
@@ -62,6 +65,14 @@ void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
         *o.max_token_id, *o.max_token_id + 1);
 }
 
+void choose(RunConfig& c, AttentionKind wanted, bool deterministic) {
+  c.model.attention = {wanted, deterministic, 0};
+  if (c.model.heads < 1) return;  // check_run will say so
+  AttentionChoice choice = choose_attention(wanted, c.device, c.model.head_dim());
+  c.model.attention.kind = choice.kind;
+  c.attention_why = choice.why;
+}
+
 // The shapes that sizes and shape flags name together.
 std::vector<ModelConfig> shapes(const SweepOptions& o) {
   std::vector<ModelConfig> bases;
@@ -82,6 +93,8 @@ std::vector<ModelConfig> shapes(const SweepOptions& o) {
   vary(o.d_ff, &ModelConfig::d_ff, true);
   vary(o.layers, &ModelConfig::layers, true);
   vary(o.heads, &ModelConfig::heads, true);
+  for (ModelConfig& m : bases) m.kv_heads = m.heads;
+  vary(o.kv_heads, &ModelConfig::kv_heads, true);
   vary(o.vocab, &ModelConfig::vocab, false);
   vary(o.ctx, &ModelConfig::ctx, false);
   return bases;
@@ -109,7 +122,7 @@ Json to_json(SweepOptions o) {
 
 SweepOptions overlaid(SweepOptions base, SweepOptions over) {
   // A size names a whole shape: given anew, it replaces all of the old one.
-  if (given(over.size)) base.d_model = base.d_ff = base.layers = base.heads = {};
+  if (given(over.size)) base.d_model = base.d_ff = base.layers = base.heads = base.kv_heads = {};
   Json merged = to_json(base);
   merged.update(to_json(over));
   return sweep_from_json(merged, "options");
@@ -124,6 +137,7 @@ SweepOptions with_defaults(SweepOptions o) {
   if (o.ctx.empty()) o.ctx = {std::min<int64_t>(256, o.max_ctx.value_or(256))};
   if (o.batch.empty()) o.batch = {4};
   if (o.dtype.empty()) o.dtype = {"fp32"};
+  if (o.attention.empty()) o.attention = {"auto"};
   if (o.pass.empty()) o.pass = {"step"};
   if (o.warmup.empty()) o.warmup = {5};
   if (!o.steps) o.steps = 10;
@@ -150,11 +164,13 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
     for (int64_t batch : o.batch)
       for (const std::string& pass : o.pass)
         for (int64_t warmup : o.warmup)
-          for (const std::string& dtype : o.dtype) {
-            runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), warmup, *o.steps,
-                            uint64_t(*o.seed), *o.lr, *o.clip});
-            check_run(runs.back(), o, existence);
-          }
+          for (const std::string& dtype : o.dtype)
+            for (const std::string& attention : o.attention) {
+              runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), warmup, *o.steps,
+                              uint64_t(*o.seed), *o.lr, *o.clip, ""});
+              choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
+              check_run(runs.back(), o, existence);
+            }
   }
   check(runs.size() <= 10000, "these lists make {} configurations; 10000 are the most", runs.size());
   return runs;

@@ -50,33 +50,23 @@ Linear::Linear(Parameters& p, const std::string& name, int64_t in, int64_t out)
     : name(last_component(name)), weight(p.add(linear_spec(name, in, out))) {}
 Tensor Linear::operator()(const Tensor& x) const { return named_linear(name.c_str(), x, weight); }
 
-Attention::Attention(Parameters& p, const std::string& prefix, int64_t d, int64_t heads, const Rope& rope)
-    : heads(heads),
+Attention::Attention(Parameters& p, const std::string& prefix, const ModelConfig& c, const Rope& rope)
+    : heads(c.heads),
+      kv_heads(c.key_value_heads()),
+      how(c.attention),
       rope(&rope),
-      qkv(p.add_group(
-          {linear_spec(prefix + ".q", d, d), linear_spec(prefix + ".k", d, d), linear_spec(prefix + ".v", d, d)})),
-      o(p, prefix + ".o", d, d) {}
+      qkv(p.add_group({linear_spec(prefix + ".q", c.d_model, c.d_model),
+                       linear_spec(prefix + ".k", c.d_model, kv_heads * c.head_dim()),
+                       linear_spec(prefix + ".v", c.d_model, kv_heads * c.head_dim())})),
+      o(p, prefix + ".o", c.d_model, c.d_model) {
+  DeviceType device = p.options().device;
+  how.kind = choose_attention(how.kind, device == DeviceType::meta ? MetaTarget::current() : device, c.head_dim()).kind;
+}
 
 Tensor Attention::operator()(const Tensor& x) const {
   Range range("attn");
-  Heads h = split_heads(named_linear("qkv", x, qkv), rope->cos, rope->sin, {heads, heads, true});
-  return o(join_heads(naive_attention(h.q, h.k, h.v, true)));
-}
-
-Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
-  SoftmaxAttrs attrs;
-  attrs.scale = 1 / std::sqrt(double(q.size(-1)));
-  attrs.causal = causal;
-  Tensor scores = [&] {
-    Range range("scores");
-    return matmul(q, k, false, true);
-  }();
-  Tensor p = [&] {
-    Range range("softmax");
-    return softmax(scores, attrs);
-  }();
-  Range range("value");
-  return matmul(p, v);
+  Heads h = split_heads(named_linear("qkv", x, qkv), rope->cos, rope->sin, {heads, kv_heads, true});
+  return o(join_heads(attend(h.q, h.k, h.v, true, how)));
 }
 
 FeedForward::FeedForward(Parameters& p, const std::string& prefix, int64_t d, int64_t d_ff)

@@ -26,11 +26,12 @@ struct Linear {
 };
 
 struct Attention {
-  int64_t heads;
+  int64_t heads, kv_heads;
+  AttentionOptions how;
   const Rope* rope;
   Tensor qkv;  // q | k | v, one product
   Linear o;
-  Attention(Parameters& p, const std::string& prefix, int64_t d, int64_t heads, const Rope& rope);
+  Attention(Parameters& p, const std::string& prefix, const ModelConfig& c, const Rope& rope);
   Tensor operator()(const Tensor& x) const;
 };
 
@@ -40,8 +41,5 @@ struct FeedForward {
   FeedForward(Parameters& p, const std::string& prefix, int64_t d, int64_t d_ff);
   Tensor operator()(const Tensor& x) const;
 };
-
-// softmax(q·kᵀ/√D)·v, spelled out: scores are materialised. q, k, v: (batch, heads, positions, D).
-Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
 
 }  // namespace sinter

@@ -22,6 +22,17 @@ const ModelConfig& known_size(const std::string& name) {
             names);
 }
 
+namespace {
+
+int64_t nearest_divisor(int64_t n, int64_t near) {
+  for (int64_t d = 1;; ++d) {
+    if (near > d && n % (near - d) == 0) return near - d;
+    if (n % (near + d) == 0) return near + d;
+  }
+}
+
+}  // namespace
+
 void validate(const ModelConfig& c) {
   auto positive = [](const char* flag, int64_t v) { check(v > 0, "--{} must be at least 1, not {}", flag, v); };
   positive("d-model", c.d_model);
@@ -32,12 +43,11 @@ void validate(const ModelConfig& c) {
   positive("ctx", c.ctx);
   if (c.d_model % c.heads != 0)
     fail_with(ErrorKind::usage, "--heads {} does not divide --d-model {}; the nearest that does is {}", c.heads,
-              c.d_model, [&] {
-                for (int64_t d = 1;; ++d) {
-                  if (c.heads > d && c.d_model % (c.heads - d) == 0) return c.heads - d;
-                  if (c.d_model % (c.heads + d) == 0) return c.heads + d;
-                }
-              }());
+              c.d_model, nearest_divisor(c.d_model, c.heads));
+  positive("kv-heads", c.key_value_heads());
+  if (c.heads % c.key_value_heads() != 0)
+    fail_with(ErrorKind::usage, "--kv-heads {} does not divide --heads {}; the nearest that does is {}", c.kv_heads,
+              c.heads, c.kv_heads > c.heads ? c.heads : nearest_divisor(c.heads, c.kv_heads));
   check(c.head_dim() % 2 == 0,
         "the head dimension {} / {} = {} is odd, but RoPE rotates pairs; change --heads or --d-model", c.d_model,
         c.heads, c.head_dim());

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "nn/attention.h"
 #include "nn/parameters.h"
 
 namespace sinter {
@@ -12,9 +13,12 @@ struct ModelConfig {
   std::string name = "custom";  // of a known size, or "custom"
   int64_t d_model = 0, d_ff = 0, layers = 0, heads = 0;
   int64_t vocab = 10000, ctx = 256;
+  int64_t kv_heads = 0;  // shared evenly by the heads (grouped-query attention); 0: one for each head
   double rope_theta = 10000, norm_eps = 1e-5;
+  AttentionOptions attention = {};
 
   int64_t head_dim() const { return d_model / heads; }
+  int64_t key_value_heads() const { return kv_heads ? kv_heads : heads; }
 };
 
 class Model {

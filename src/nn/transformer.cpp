@@ -8,7 +8,7 @@ namespace sinter {
 Block::Block(Parameters& p, int64_t index, const ModelConfig& c, const Rope& rope)
     : name_("layers." + std::to_string(index)),
       norm1_(p, name_ + ".norm1", c.d_model, c.norm_eps),
-      attention_(p, name_ + ".attn", c.d_model, c.heads, rope),
+      attention_(p, name_ + ".attn", c, rope),
       norm2_(p, name_ + ".norm2", c.d_model, c.norm_eps),
       feed_forward_(p, name_ + ".ffn", c.d_model, c.d_ff) {}
 

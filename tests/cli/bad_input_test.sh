@@ -41,6 +41,13 @@ refused 2 'layers' $cpu --size tiny --layers -1
 refused 2 'dtype|fp8|bf16' $cpu --size tiny --dtype fp8
 refused 2 'tf32|fp32' $cpu --size tiny --dtype tf32
 refused 2 'pass|sideways' $cpu --size tiny --pass sideways
+refused 2 'attention|sparse|portable' $cpu --size tiny --attention sparse
+refused 2 'attention portable|CUDA' $cpu --size tiny --attention portable
+refused 2 'attention tiled|CPU' memory model --predict --size small --attention tiled
+refused 2 'attention flash|128|256|naive' memory model --predict --size small --heads 3 --attention flash
+refused 2 'kv-heads 3|heads 8' $cpu --size tiny --kv-heads 3
+refused 2 'kv-heads' $cpu --size tiny --kv-heads 0
+refused 2 'peer|kv-heads' $cpu --size tiny --kv-heads 2 --peer torch-plain
 refused 2 'device|tpu' bench model --device tpu
 refused 2 'steps' $cpu --size tiny --steps 0
 refused 2 'warmup' $cpu --size tiny --warmup -1
@@ -63,7 +70,25 @@ refused 2 'trace|missing' profile model --device cpu --size tiny --trace "$work/
 refused 2 'warmup|bench model' profile model --device cpu --size tiny --warmup 0,1
 refused 2 'pass|step' profile attention --device cpu --pass step
 refused 2 'attention|sparse|flash' profile attention --device cpu --attention sparse
+refused 2 'kv-heads 2|heads 3' profile attention --device cpu --heads 3 --kv-heads 2
+refused 2 'tile|tiled' profile attention --device cpu --attention flash --tile 64
+refused 2 'tile' profile attention --device cpu --attention tiled --tile 0
+refused 2 'scores' profile attention --device cpu --batch 1048576 --ctx 1048576
 refused 2 'head-dim' profile attention --device cpu --head-dim 0
+attention="bench attention --device cpu"
+refused 2 'sweep|leaderboard' $attention --sweep --leaderboard
+refused 2 'attention portable|CUDA' $attention --attention portable
+refused 2 'peer|flash3|cudnn' $attention --peer flash3
+refused 2 'tile|naive' $attention --tile 64
+refused 2 'tile|4096' $attention --attention tiled --tile 9999
+refused 2 'seconds' $attention --seconds -1
+refused 2 'steps' $attention --steps 0
+refused 2 'pass|step' $attention --pass step
+refused 2 'kv-heads 3|heads 4' $attention --heads 4 --kv-heads 3
+refused 2 'head-dim' $attention --head-dim 64,0
+refused 2 'ctx|abc' $attention --ctx abc
+refused 2 'tf32|fp32' $attention --dtype tf32
+refused 2 'plot|.svg' $attention --plot "$work/p.png"
 refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$work/s.txt"
 refused 2 'snapshot|one configuration' memory model --device cpu --size tiny --ctx 8,16 --snapshot "$work/s.pickle"
 refused 2 'snapshot|missing' memory model --device cpu --size tiny --snapshot "$work/missing/s.pickle"
@@ -76,8 +101,8 @@ echo '{"hidden_size": 64, "intermediate' > "$work/broken.json"
 refused 2 'broken.json' $cpu --config "$work/broken.json"
 refused 2 'broken.json' show "$work/broken.json"
 llama='"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256'
-echo "{$llama,\"num_key_value_heads\":2}" > "$work/gqa.json"
-refused 2 'num_key_value_heads|2' $cpu --config "$work/gqa.json"
+echo "{$llama,\"num_key_value_heads\":3}" > "$work/gqa.json"
+refused 2 'kv-heads 3|heads 4' $cpu --config "$work/gqa.json"
 echo "{$llama,\"tie_word_embeddings\":true}" > "$work/tied.json"
 refused 2 'tie_word_embeddings' $cpu --config "$work/tied.json"
 echo "{$llama,\"attention_bias\":true}" > "$work/bias.json"

@@ -28,8 +28,21 @@ has "$work/t.csv" bf16
 has "$work/t.tex" tabular
 grep -qE 'https?://[^w]' "$work/p.html" && fail "the page asks the network"
 
+# Which attention ran stands in the record and in the text; variants are compared, and a record reproduces.
+"$SINTER" bench model $shape --json "$work/auto.json" > "$work/auto.txt" 2> /dev/null
+has "$work/auto.json" '"attention": "flash"'
+has "$work/auto.json" '"attention_why": "auto: cpu has a kernel'
+has "$work/auto.txt" 'attention flash (auto: cpu has a kernel'
+"$SINTER" bench model $shape --attention naive,flash --kv-heads 2 --deterministic --json "$work/a.json" > "$work/a.txt" 2> /dev/null
+for text in '"attention": "naive"' '"attention": "flash"' '"kv_heads": 2' '"deterministic": true'; do has "$work/a.json" "$text"; done
+for text in 'speed-up' '4/2 heads' 'deterministic'; do has "$work/a.txt" "$text"; done
+"$SINTER" bench model --config "$work/a.json" --dry-run --json "$work/again.json" > "$work/dry.txt" 2> /dev/null
+for text in '"deterministic": true' '"kv_heads": 2' 'naive'; do has "$work/again.json" "$text"; done
+"$SINTER" memory model --predict ${shape% --warmup*} --attention flash > "$work/flash.txt" 2> /dev/null
+has "$work/flash.txt" 'attention flash'
+
 # The profile and the memory of a model: the same from the record, and files that others read.
-"$SINTER" profile model $shape --range attn --trace "$work/trace.json" --json "$work/p.json" --plot "$work/p2.svg" \
+"$SINTER" profile model $shape --attention naive --range attn --trace "$work/trace.json" --json "$work/p.json" --plot "$work/p2.svg" \
   > "$work/profile.txt" 2> /dev/null
 for text in 'Time (%)' 'step/backward/layers.*/attn/softmax' 'linear_weight_grad' '% of roofline' 'what profiling cost' \
             'Kernels of ranges that match "attn"' 'attributed to ranges'; do
@@ -53,7 +66,7 @@ code=0
 "$SINTER" memory model --predict --size 2.7B --dtype bf16 --card 4090-24 > "$work/predict.txt" 2> /dev/null || code=$?
 [ "$code" -eq 3 ] || fail "it does not fit on the card, but the exit code is $code, not 3"
 code=0
-"$SINTER" memory model --device cpu --size tiny --ctx 1048576 --batch 1 > "$work/big.txt" 2> /dev/null || code=$?
+"$SINTER" memory model --device cpu --size tiny --attention naive --ctx 1048576 --batch 1 > "$work/big.txt" 2> /dev/null || code=$?
 [ "$code" -eq 3 ] || fail "memory: nothing fits, but the exit code is $code, not 3"
 has "$work/big.txt" 'OOM: needs'
 has "$work/big.txt" 'attn/softmax'
@@ -80,14 +93,14 @@ has "$work/dry.txt" 97
 
 # What cannot fit is a row, and the sweep goes on (its scores alone are 32 TiB).
 code=0
-"$SINTER" bench model --device cpu --size tiny --ctx 8,1048576 --batch 1 --pass forward --warmup 0 --steps 1 \
+"$SINTER" bench model --device cpu --size tiny --attention naive --ctx 8,1048576 --batch 1 --pass forward --warmup 0 --steps 1 \
   --json "$work/oom.json" > "$work/oom.txt" 2> /dev/null || code=$?
 [ "$code" -eq 0 ] || fail "a sweep with one row that fits ends with $code"
 has "$work/oom.txt" OOM
 has "$work/oom.json" '"status": "oom"'
 has "$work/oom.json" '"status": "ok"'
 code=0
-"$SINTER" bench model --device cpu --size tiny --ctx 1048576 --batch 1 > /dev/null 2>&1 || code=$?
+"$SINTER" bench model --device cpu --size tiny --attention naive --ctx 1048576 --batch 1 > /dev/null 2>&1 || code=$?
 [ "$code" -eq 3 ] || fail "nothing fits, but the exit code is $code, not 3"
 
 # Ctrl-C keeps finished rows.

@@ -50,6 +50,9 @@ void expect_exact_for_random_shapes(DeviceType device, uint64_t seed) {
     m.d_model = m.heads * 2 * integer(rng, 1, 20);
     m.d_ff = integer(rng, 1, 200), m.layers = integer(rng, 1, 5), m.vocab = integer(rng, 2, 600);
     m.ctx = integer(rng, 1, 70);
+    while (m.heads % (m.kv_heads = integer(rng, 1, m.heads + 1)) != 0) {
+    }
+    m.attention.kind = i % 4 < 2 ? AttentionKind::automatic : AttentionKind::naive;
     for (const char* dtype : {"fp32", "bf16", "fp16"})
       expect_prediction_is_exact(config_of(m, integer(rng, 1, 5), dtype, i % 2 ? Pass::step : Pass::forward, device));
   }
@@ -68,8 +71,22 @@ TEST(PredictedMemory, EqualsTheMeasuredForSizesAndContexts) {
         for (Pass pass : {Pass::forward, Pass::step}) {
           ModelConfig m = known_size(size);
           m.ctx = ctx;
+          m.attention.kind = pass == Pass::forward ? AttentionKind::naive : AttentionKind::flash;
           expect_prediction_is_exact(config_of(m, 1, dtype, pass, DeviceType::cpu));
         }
+}
+
+TEST(PredictedMemory, FlashHoldsNoScores) {
+  auto peak = [](AttentionKind kind, int64_t ctx) {
+    ModelConfig m = known_size("tiny");
+    m.ctx = ctx, m.attention.kind = kind;
+    return double(
+        predict(config_of(m, 1, "fp32", Pass::step, DeviceType::cpu), make_transformer).steady.peak_allocated);
+  };
+  double scores = 4.0 * 8 * 4096 * 4096 * 4;  // layers × heads × ctx² × fp32
+  EXPECT_GT(peak(AttentionKind::naive, 4096), scores);
+  EXPECT_LT(peak(AttentionKind::flash, 4096), scores);
+  EXPECT_LT(peak(AttentionKind::flash, 4096), 2.1 * peak(AttentionKind::flash, 2048)) << "linear in the context";
 }
 
 TEST(MemoryRun, PhasesHoldWhatTheyShould) {
@@ -175,6 +192,18 @@ TEST(Cards, AChangeThatIsNotAboutRoomIsFoundToo) {
   narrow.model.layers = 900, narrow.model.ctx = 32, narrow.model.name = "custom";
   EXPECT_EQ(cheapest_change(narrow, card_named("T4-16"), make_transformer),
             "--size medium in place of the shape flags");
+}
+
+TEST(Cards, FlashAttentionIsTheFirstChange) {
+  RunConfig c = config_of(known_size("small"), 4, "bf16", Pass::step, DeviceType::cuda);
+  c.model.ctx = 4096, c.model.attention.kind = AttentionKind::naive;
+  ASSERT_FALSE(fits(predict(c, make_transformer), c, card_named("4090-24")));
+  EXPECT_EQ(cheapest_change(c, card_named("4090-24"), make_transformer), "--attention flash");
+
+  RunConfig old = config_of(known_size("small"), 1, "fp32", Pass::step, DeviceType::cuda);
+  old.model.attention.kind = AttentionKind::flash;
+  EXPECT_FALSE(fits(predict(old, make_transformer), old, card_named("T4-16"))) << "it has no flash attention";
+  EXPECT_EQ(cheapest_change(old, card_named("T4-16"), make_transformer), "--attention naive");
 }
 
 TEST(Cards, ItMayTakeAShorterContext) {

@@ -14,6 +14,7 @@ namespace {
 RunConfig little(DeviceType device, const char* dtype = "fp32") {
   RunConfig c;
   c.model.d_model = 64, c.model.d_ff = 96, c.model.layers = 3, c.model.heads = 4, c.model.vocab = 101, c.model.ctx = 24;
+  c.model.attention.kind = AttentionKind::naive;
   c.batch = 2;
   c.device = device;
   c.precision = precision_named(dtype);
@@ -78,7 +79,7 @@ TEST(Profiler, BackwardRunsInTheModulesOfForward) {
 
 TEST(Profiler, SeesAttentionAlone) {
   AttentionConfig c;
-  c.batch = 2, c.heads = 3, c.ctx = 16, c.head_dim = 8;
+  c.batch = 2, c.heads = c.kv_heads = 3, c.ctx = 16, c.head_dim = 8;
   AttentionWork work(c, DeviceType::cpu);
   Profile p = Profiler(DeviceType::cpu, ProfilerChoice::automatic).run([&] { work.run(); }, 0, 1, false).value();
   Json r = profile_result(to_json(c), p, "", {});
@@ -86,6 +87,20 @@ TEST(Profiler, SeesAttentionAlone) {
   EXPECT_DOUBLE_EQ(forward["products_flops"].get<double>(), 2 * 2.0 * 2 * 3 * 16 * 16 * 8);
   EXPECT_DOUBLE_EQ(backward["products_flops"].get<double>(), 2 * forward["products_flops"].get<double>());
   EXPECT_EQ(r["attribution"]["unattributed"], 0);
+}
+
+TEST(Profiler, FlashIsARangeOfItsOwn) {
+  RunConfig c = little(DeviceType::cpu);
+  c.model.attention.kind = AttentionKind::flash;
+  Profile p = profile_of(c);
+  Json r = profile_result(to_json(c), p, "", {});
+  EXPECT_TRUE(r["attention_parts"].empty()) << "softmax and products cannot be told apart";
+  std::set<std::string> paths;
+  for (const Activity& a : p.trace.device) paths.insert(range_of(a.range).path());
+  EXPECT_EQ(paths.count("step/forward/layers.1/attn/flash/attention"), 1u);
+  EXPECT_EQ(paths.count("step/backward/layers.1/attn/flash/attention_backward"), 1u);
+  for (const std::string& path : paths)
+    EXPECT_EQ(path.find("/attn/copy"), std::string::npos) << "joining the heads is a view";
 }
 
 TEST(Profiler, RefusesWhatTheCpuHasNot) {

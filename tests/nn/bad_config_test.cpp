@@ -29,6 +29,9 @@ const std::vector<BadConfig>& bad_configs() {
       {"layers_0", [](ModelConfig& c) { c.layers = 0; }, {"--layers", "0"}},
       {"heads_0", [](ModelConfig& c) { c.heads = 0; }, {"--heads", "0"}},
       {"d_model_negative", [](ModelConfig& c) { c.d_model = -32; }, {"--d-model", "-32"}},
+      {"kv_heads_not_dividing", [](ModelConfig& c) { c.kv_heads = 3; }, {"--kv-heads 3", "--heads 4", "2"}},
+      {"more_kv_heads_than_heads", [](ModelConfig& c) { c.kv_heads = 8; }, {"--kv-heads 8", "--heads 4", "is 4"}},
+      {"kv_heads_negative", [](ModelConfig& c) { c.kv_heads = -1; }, {"--kv-heads", "-1"}},
       {"d_ff_0", [](ModelConfig& c) { c.d_ff = 0; }, {"--d-ff", "0"}},
   };
   return all;

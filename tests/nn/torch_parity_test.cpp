@@ -1,5 +1,5 @@
-// The whole model against PyTorch (tools/make_torch_fixture.py): logits, loss, every gradient, five steps of AdamW with
-// and without clipping, and of SGD.
+// The whole model against PyTorch (tools/make_torch_fixture.py), with attention spelled out, in tiles and as one fast
+// kernel: logits, loss, every gradient, five steps of AdamW with and without clipping, and of SGD.
 #include "nn/transformer.h"
 #include "optim/optimizer.h"
 #include "support/safetensors.h"
@@ -7,7 +7,7 @@
 namespace sinter {
 namespace {
 
-class TorchParity : public testing::Test {
+class TorchParity : public testing::TestWithParam<AttentionKind> {
  protected:
   struct Ready {
     Parameters parameters;
@@ -22,6 +22,7 @@ class TorchParity : public testing::Test {
   std::unique_ptr<Ready> model_of(DType type) {
     ModelConfig c;
     c.d_model = 24, c.d_ff = 40, c.layers = 2, c.heads = 3, c.vocab = 37, c.ctx = 7;
+    c.attention.kind = GetParam();
     auto r = std::make_unique<Ready>(c, type);
     for (const auto& e : r->parameters.entries()) {
       const Tensor& init = at("init/" + e.name);
@@ -70,20 +71,20 @@ class TorchParity : public testing::Test {
   std::map<std::string, Tensor> fixture_ = read_safetensors(fixture_path("transformer.safetensors"));
 };
 
-TEST_F(TorchParity, Float64LogitsLossGradients) { expect_pass(DType::f64, "", 1e-9); }
-TEST_F(TorchParity, Fp32LogitsLossGradients) {
+TEST_P(TorchParity, Float64LogitsLossGradients) { expect_pass(DType::f64, "", 1e-9); }
+TEST_P(TorchParity, Fp32LogitsLossGradients) {
   expect_pass(DType::f32, "", 1e-5);
   expect_pass(DType::f32, "32", 1e-5);
 }
 
-TEST_F(TorchParity, AdamW) {
+TEST_P(TorchParity, AdamW) {
   std::unique_ptr<Ready> ready = model_of(DType::f64);
   Ready& r = *ready;
   AdamW optimizer(r.parameters, {});
   expect_training(r, optimizer, "adamw", 1e-9, [](int64_t) {});
 }
 
-TEST_F(TorchParity, AdamWWithClipping) {
+TEST_P(TorchParity, AdamWWithClipping) {
   std::unique_ptr<Ready> ready = model_of(DType::f64);
   Ready& r = *ready;
   AdamWOptions options;
@@ -96,14 +97,14 @@ TEST_F(TorchParity, AdamWWithClipping) {
   });
 }
 
-TEST_F(TorchParity, AdamWInFp32) {
+TEST_P(TorchParity, AdamWInFp32) {
   std::unique_ptr<Ready> ready = model_of(DType::f32);
   Ready& r = *ready;
   AdamW optimizer(r.parameters, {});
   expect_training(r, optimizer, "adamw", 2e-4, [](int64_t) {});  // the first steps follow the sign of tiny gradients
 }
 
-TEST_F(TorchParity, SgdWithMomentum) {
+TEST_P(TorchParity, SgdWithMomentum) {
   std::unique_ptr<Ready> ready = model_of(DType::f64);
   Ready& r = *ready;
   SgdOptions options;
@@ -112,6 +113,10 @@ TEST_F(TorchParity, SgdWithMomentum) {
   Sgd optimizer(r.parameters, options);
   expect_training(r, optimizer, "sgd", 1e-9, [](int64_t) {});
 }
+
+INSTANTIATE_TEST_SUITE_P(Attention, TorchParity,
+                         testing::Values(AttentionKind::naive, AttentionKind::tiled, AttentionKind::flash),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 }  // namespace
 }  // namespace sinter

@@ -1,0 +1,60 @@
+#include "lab/attention_limits.h"
+
+#include <cmath>
+
+#include "lab/nvml.h"
+
+namespace sinter::lab {
+
+double visible_pairs(const AttentionConfig& c) {
+  double all = double(c.batch) * double(c.heads) * double(c.ctx) * double(c.ctx);
+  return c.causal ? all / 2 : all;
+}
+
+double attention_flops(const AttentionConfig& c, Pass pass) {
+  double forward = 4 * visible_pairs(c) * double(c.head_dim);
+  return pass == Pass::forward ? forward : 3.5 * forward;
+}
+
+double exp_rate(int multiprocessors, double mhz) { return 16.0 * multiprocessors * mhz * 1e6; }
+
+UnitRates rates_of(const AttentionConfig& c, Peaks& peaks) {
+  UnitRates r{peaks.product(c.precision.name), 0};
+  if (c.device != DeviceType::cuda) {
+    // The CPU widens 16-bit operands, so that its ceiling is that of fp32.
+    if (c.precision.compute) r.product = std::max(r.product, peaks.product("fp32"));
+    return r;
+  }
+  DeviceInfo info = backend_of(c.device).info();
+  // fp32 out of the tensor cores takes three tf32 products, which is still faster than the plain units.
+  if (c.precision.name == "fp32" && c.attention.kind != AttentionKind::naive && info.compute_capability >= 80)
+    r.product = std::max(r.product, peaks.product("tf32") / 3);
+  r.exps = exp_rate(info.multiprocessors, gpu_clocks(info.name).value("sm_max_mhz", 0.0));
+  return r;
+}
+
+AttentionLimits limits_of(double flops, double exps, const UnitRates& rates) {
+  return {rates.product > 0 ? flops / rates.product * 1e3 : 0, rates.exps > 0 ? exps / rates.exps * 1e3 : 0};
+}
+
+Json saved_tensors(const AttentionConfig& c) {
+  int64_t size = size_of(c.type()), rows = c.batch * c.heads * c.ctx;
+  int64_t queries = rows * c.head_dim * size, keys = c.batch * c.kv_heads * c.ctx * c.head_dim * size;
+  Json j = {{"q", queries}, {"k", keys}, {"v", keys}, {"o", queries}};
+  if (c.attention.kind == AttentionKind::naive) j["probabilities"] = rows * c.ctx * size;
+  else j["L"] = rows * (c.type() == DType::f64 ? 8 : 4);
+  return j;
+}
+
+std::optional<double> fitted_exponent(const std::vector<std::pair<double, double>>& points) {
+  double n = double(points.size()), sx = 0, sy = 0, sxx = 0, sxy = 0;
+  for (auto [x, y] : points) {
+    double lx = std::log(x), ly = std::log(y);
+    sx += lx, sy += ly, sxx += lx * lx, sxy += lx * ly;
+  }
+  double spread = n * sxx - sx * sx;
+  if (points.size() < 2 || spread < 1e-9) return {};
+  return (n * sxy - sx * sy) / spread;
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,30 @@
+#include "lab/peer_script.h"
+
+#include <filesystem>
+
+#include "core/check.h"
+#include "lab/machine.h"
+#include "lab/process.h"
+
+namespace sinter::lab {
+
+namespace fs = std::filesystem;
+
+std::string peer_script(const std::string& file) {
+  const BuildInfo& build = build_info();
+  fs::path installed = fs::path(own_executable()).parent_path().parent_path() / build.install_peers / file;
+  fs::path in_source = fs::path(build.source_dir) / "bench" / "peers" / file;
+  for (const fs::path& p : {in_source, installed})
+    if (fs::exists(p)) return p.string();
+  fail_with(ErrorKind::usage,
+            "--peer: the script {} is neither at {} nor at {}; run from a source tree or install sinter", file,
+            in_source.string(), installed.string());
+}
+
+std::optional<std::string> torch_version(const std::string& python) {
+  ProcessResult p = run_process({python, "-c", "import torch; print(torch.__version__)"}, true);
+  if (p.exit_code != 0) return {};
+  return p.output.substr(0, p.output.find('\n'));
+}
+
+}  // namespace sinter::lab
