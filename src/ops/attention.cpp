@@ -81,6 +81,7 @@ const OpDef attention{
 const OpDef attention_backward{.name = "attention_backward",
                                .infer = infer_attention_backward,
                                .cost = cost_attention_backward,
+                               .workspace = workspace::attention_backward,
                                .kernel = &KernelTable::attention_backward,
                                .accepts = contiguous_heads_or_statistics};
 
