@@ -1,221 +1,318 @@
-// Attention without the matrix of scores: Note [Online softmax]. Threads share out blocks of queries (forward, dq) or of
-// keys (dk, dv); the small products inside a block are OpenBLAS's.
+// Attention without the matrix of scores: Note [Online softmax]. Everything is held transposed, with the queries of a block
+// side by side in vectors (Note [Queries in lanes]).
 //
-// Note [Online softmax]: a block of queries meets the keys block by block. It keeps, per row, the largest score so far m,
+// Note [Online softmax]: a block of queries meets the keys block by block. It keeps, per query, the largest score so far m,
 // the sum l of exp(s − m), and the output o scaled likewise. When a block brings a larger score, l and o are multiplied by
 // exp(m − m') and go on from there, so each score is used once and never stored; at the end o / l is the output, and
 // L = m + log l is all that backward needs to compute any probability again: p = exp(s − L).
 //
-// Backward, with D = rowsum(do ∘ o): dv = pᵀ·do, ds = p ∘ (do·vᵀ − D), dq = scale · ds·k, dk = scale · dsᵀ·q. It runs twice
-// over the scores, once by blocks of keys for dk and dv and once by blocks of queries for dq (7 products instead of 5), so
-// that no two threads ever add to the same place: the result does not depend on how many there are.
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/reduce.h"
+// Note [Queries in lanes]: sᵀ = k·qᵀ has a row per key and a column per query. Then maxima and sums over keys are plain
+// vector operations, m, l, L and D are vectors, a causal mask is a prefix of each row, and of all operands only the block of
+// queries ever has to be transposed: keys and values are read where they lie (Note [Tile products] in tile.h). The block of
+// queries also carries the factor scale · log2 e, so that every exponential is a power of two.
+//
+// Backward, with D = rowsum(do ∘ o): dv = pᵀ·do, ds = p ∘ (do·vᵀ − D), dq = scale · ds·k, dk = scale · dsᵀ·q: five products.
+// A task owns some stretches of keys, and their dk and dv; what it adds to dq goes to a sum of its own in the workspace, and
+// the sums are added in order at the end. How many there are follows from the shape (workspace::attention_splits), so the
+// result does not depend on the number of threads.
 #include "backend/cpu/strips.h"
+#include "backend/cpu/tile.h"
+#include "backend/workspace.h"
 
 namespace sinter::SINTER_CPU_ISA {
 namespace {
 
-constexpr int64_t query_block = 64, key_block = 256;
+constexpr int64_t most_queries = 64;        // of a block: as many columns as a register tile has, or a multiple
+constexpr int64_t key_block = 128;          // what every query of the block sees
+constexpr int64_t masked_keys = 16;         // what only some see: smaller, so that less is computed in vain
+constexpr int64_t stretch_bytes = 1 << 18;  // of dk and dv in a stretch of keys: they stay in the L2 cache
 
-struct Problem {
+template <class A> constexpr A log2_e = A(1.44269504088896340736);
+
+template <class A> struct Problem {
   int64_t B, H, Hkv, Nq, Nk, D;
-  double scale;
+  A scale;
   bool causal;
   int64_t offset;
+  int64_t width;   // queries of a block, whole vectors
+  int64_t blocks;  // of queries
+  int64_t padded;  // D in whole vectors
+  int64_t group;   // query heads per key/value head
 
-  Problem(const KernelCall& call) {
+  explicit Problem(const KernelCall& call) {
     const TensorRef &q = call.in[0], &k = call.in[1];
     const auto& a = call.attrs.as<AttentionAttrs>();
     B = q.dims[0], H = q.dims[1], Hkv = k.dims[1], Nq = q.dims[2], Nk = k.dims[2], D = q.dims[3];
-    scale = a.scale, causal = a.causal, offset = a.causal_offset;
+    scale = A(a.scale), causal = a.causal, offset = a.causal_offset;
+    width = min_of(most_queries, whole_vectors<A>(max_of<int64_t>(Nq, 1)));
+    blocks = (Nq + width - 1) / width;
+    padded = whole_vectors<A>(max_of<int64_t>(D, 1));
+    group = Hkv ? H / Hkv : 1;
   }
   // How many keys query i sees: the first so many.
   SINTER_INLINE int64_t sees(int64_t i) const { return causal ? max_of<int64_t>(0, min_of(Nk, i + offset + 1)) : Nk; }
   // The first query that sees key j.
   SINTER_INLINE int64_t first_query(int64_t j) const { return causal ? max_of<int64_t>(0, min_of(Nq, j - offset)) : 0; }
-  int64_t query_blocks() const { return (Nq + query_block - 1) / query_block; }
-  int64_t key_blocks() const { return (Nk + key_block - 1) / key_block; }
+
+  // Cuts the keys in [begin, end) that some of the queries see into blocks: visit(first key, keys, first column, masked).
+  // Columns before the first see none of the block's keys.
+  template <class F>
+  SINTER_INLINE void for_each_key_block(int64_t q0, int64_t rows, int64_t begin, int64_t end, const F& visit) const {
+    int64_t seen = min_of(end, sees(q0 + rows - 1));
+    int64_t by_all = causal ? min_of(seen, sees(q0) / masked_keys * masked_keys) : seen;
+    for (int64_t k0 = begin, keys; k0 < seen; k0 += keys) {
+      bool masked = k0 >= by_all;
+      keys = masked ? min_of(masked_keys, seen - k0) : min_of(key_block, by_all - k0);
+      int64_t column = masked ? max_of<int64_t>(0, k0 - offset - q0) / lanes<A> * lanes<A> : 0;
+      visit(k0, keys, column, masked);
+    }
+  }
+
+  // Scores that the mask hides become −inf: of each key, those of the first queries.
+  SINTER_INLINE void mask(A* s, int64_t q0, int64_t k0, int64_t keys, int64_t column) const {
+    for (int64_t j = 0; j < keys; ++j)
+      for (int64_t i = column, end = min_of(width, k0 + j - offset - q0); i < end; ++i)
+        s[j * width + i] = -A(__builtin_inf());
+  }
 };
 
-// Late blocks of queries see more keys than early ones: taken from both ends in turn, any stretch of them is fair.
-SINTER_INLINE int64_t fair_order(int64_t i, int64_t n) { return i % 2 == 0 ? i / 2 : n - 1 - i / 2; }
-
-// Rows of one head as a matrix of A: where they lie if they have the type, else converted.
+// Rows of one head as a matrix of A: where they lie if they have the type and the padding is not read, else converted.
 template <class A> struct Tile {
   const A* data;
   int64_t ld;
+
+  SINTER_INLINE Elements<A> rows(int64_t first = 0) const { return {data + first * ld, ld, 1}; }
+  SINTER_INLINE Elements<A> columns(int64_t first = 0) const { return {data + first * ld, 1, ld}; }
 };
 SINTER_INLINE char* row_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
   return static_cast<char*>(t.data) + (b * t.strides[0] + h * t.strides[1] + i * t.strides[2]) * size_of(t.dtype);
 }
 template <class A>
-SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, A* spare) {
-  if (t.dtype == dtype_for<A>)
-    return {reinterpret_cast<const A*>(row_at(t, b, h, first)), max_of(t.strides[2], t.dims[3])};
-  for (int64_t i = 0; i < rows; ++i)
-    load_strip(spare + i * t.dims[3], row_at(t, b, h, first + i), t.dtype, t.dims[3], 1);
-  return {spare, t.dims[3]};
+SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t ld,
+                              A* spare) {
+  int64_t D = t.dims[3];
+  if (t.dtype == dtype_for<A> && ld == D) return {reinterpret_cast<const A*>(row_at(t, b, h, first)), t.strides[2]};
+  for (int64_t i = 0; i < rows; ++i) {
+    load_strip(spare + i * ld, row_at(t, b, h, first + i), t.dtype, D, 1);
+    for (int64_t d = D; d < ld; ++d) spare[i * ld + d] = 0;
+  }
+  return {spare, ld};
 }
 template <class A>
-SINTER_INLINE void store_tile(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, const A* from) {
+SINTER_INLINE void store_tile(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, const A* from,
+                              int64_t ld) {
   for (int64_t i = 0; i < rows; ++i)
-    store_strip(row_at(t, b, h, first + i), t.dtype, t.dims[3], 1, from + i * t.dims[3], false);
+    store_strip(row_at(t, b, h, first + i), t.dtype, t.dims[3], 1, from + i * ld, false);
+}
+template <class A> SINTER_INLINE A& stat_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
+  return t.as<A>()[b * t.strides[0] + h * t.strides[1] + i * t.strides[2]];
 }
 
-template <class A> SINTER_INLINE A stat_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
-  return *reinterpret_cast<const A*>(static_cast<char*>(t.data) +
-                                     (b * t.strides[0] + h * t.strides[1] + i * t.strides[2]) * int64_t(sizeof(A)));
+template <class A> SINTER_INLINE void zero(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
+template <class A> SINTER_INLINE void fill(A* p, int64_t n, A value) {
+  for (int64_t i = 0; i < n; ++i) p[i] = value;
 }
 
-template <class A> void zero(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
+// Parts of a thread's buffer, one after the other.
+template <class A> struct Parts {
+  A* next;
+  SINTER_INLINE A* take(int64_t n) {
+    A* p = next;
+    next += whole_vectors<A>(n);
+    return p;
+  }
+};
 
-// p[j] = exp(s[j] − m) for the n columns that are seen, 0 for the others up to `all`.
-template <class A> SINTER_INLINE void exp_row(A* p, int64_t n, int64_t all, A m) {
-  int64_t padded = min_of(all, (n + lanes<A> - 1) / lanes<A> * lanes<A>);
-#pragma omp simd
-  for (int64_t j = 0; j < padded; ++j) p[j] = exp_of(p[j] - m);
-  zero(p + n, all - n);
+// to (D × width) = scale · rowsᵀ, with zeros for queries that are not there.
+template <class A>
+SINTER_INLINE void queries_in_lanes(A* to, const Problem<A>& P, const Tile<A>& from, int64_t rows, A scale) {
+  if (rows < P.width) zero(to, P.D * P.width);
+  transpose(to, P.width, from.data, from.ld, rows, P.D, scale);
+}
+
+// One step of the online softmax on the columns [column, width): s becomes 2^(s − m), and m, l and out follow.
+template <class A>
+SINTER_INLINE void softmax_step(const Problem<A>& P, A* s, int64_t keys, int64_t column, A* m, A* l, A* out) {
+  constexpr int64_t L = lanes<A>;
+  for_each_vectors<A>(column, P.width, [&]<int C>(int64_t i) SINTER_LAMBDA_INLINE {
+    Vector<A> most[C], sum[C], shrink[C];
+    for (int v = 0; v < C; ++v) most[v] = load_vector(m + i + v * L);
+    for (int64_t j = 0; j < keys; ++j)
+      for (int v = 0; v < C; ++v) {
+        Vector<A> x = load_vector(s + j * P.width + i + v * L);
+        most[v] = most[v] < x ? x : most[v];
+      }
+    for (int v = 0; v < C; ++v) {
+      shrink[v] = exp2_of(load_vector(m + i + v * L) - most[v]);
+      sum[v] = load_vector(l + i + v * L) * shrink[v];
+      store_vector(m + i + v * L, most[v]);
+    }
+    for (int64_t j = 0; j < keys; ++j)
+      for (int v = 0; v < C; ++v) {
+        A* at = s + j * P.width + i + v * L;
+        Vector<A> p = exp2_of(load_vector(at) - most[v]);
+        sum[v] += p;
+        store_vector(at, p);
+      }
+    for (int v = 0; v < C; ++v) store_vector(l + i + v * L, sum[v]);
+    for (int64_t d = 0; d < P.D; ++d)
+      for (int v = 0; v < C; ++v) {
+        A* at = out + d * P.width + i + v * L;
+        store_vector(at, load_vector(at) * shrink[v]);
+      }
+  });
 }
 
 template <class A> void forward(const KernelCall& call) {
-  Problem P(call);
+  Problem<A> P(call);
   const TensorRef &q = call.in[0], &k = call.in[1], &v = call.in[2], &o = call.out[0], &lse = call.out[1];
-  int64_t blocks = P.query_blocks(), D = P.D;
-  parallel_for(P.B * P.H * blocks, 1, [&](int64_t begin, int64_t end) {
-    A* scratch = buffer<A>(0, query_block * (2 * D + key_block + 2) + 2 * key_block * D);
-    A *tile_q = scratch, *out = tile_q + query_block * D, *s = out + query_block * D, *m = s + query_block * key_block,
-      *l = m + query_block, *tile_k = l + query_block, *tile_v = tile_k + key_block * D;
+  int64_t heads = P.B * P.H, D = P.D, W = P.width;
+  constexpr A lowest = sizeof(A) == 4 ? A(-__FLT_MAX__) : A(-__DBL_MAX__);  // not −inf: differences must exist
+  parallel_for(heads * P.blocks, 1, [&](int64_t begin, int64_t end) {
+    Parts<A> parts{buffer<A>(0, 3 * W * P.padded + key_block * W + 2 * W + 2 * key_block * P.padded)};
+    A *qt = parts.take(D * W), *out = parts.take(D * W), *rows_of_block = parts.take(W * D),
+      *s = parts.take(key_block * W), *m = parts.take(W), *l = parts.take(W), *tile_k = parts.take(key_block * D),
+      *tile_v = parts.take(key_block * D);
     for (int64_t task = begin; task < end; ++task) {
-      int64_t head = task / blocks, b = head / P.H, h = head % P.H, kv = h / (P.H / P.Hkv);
-      int64_t q0 = fair_order(task % blocks, blocks) * query_block, rows = min_of(query_block, P.Nq - q0);
-      Tile<A> Q = tile_of(q, b, h, q0, rows, tile_q);
-      zero(out, rows * D);
-      for (int64_t i = 0; i < rows; ++i) m[i] = -A(__builtin_inf()), l[i] = 0;
-      for (int64_t k0 = 0, seen = P.sees(q0 + rows - 1); k0 < seen; k0 += key_block) {
-        int64_t cols = min_of(key_block, seen - k0);
-        Tile<A> K = tile_of(k, b, kv, k0, cols, tile_k), V = tile_of(v, b, kv, k0, cols, tile_v);
-        cpu::multiply_tile(s, key_block, Q.data, Q.ld, false, K.data, K.ld, true, rows, cols, D, A(P.scale), false);
-        for (int64_t i = 0; i < rows; ++i) {
-          A* p = s + i * key_block;
-          int64_t n = max_of<int64_t>(0, min_of(cols, P.sees(q0 + i) - k0));
-          if (n == 0) {
-            zero(p, cols);
-            continue;
-          }
-          A larger = lane_max(
-                n, [&](int64_t j) { return p[j]; }, m[i]),
-            shrink = exp_of(m[i] - larger);
-          exp_row(p, n, cols, larger);
-          l[i] = l[i] * shrink + lane_sum<A>(n, [&](auto at) SINTER_LAMBDA_INLINE { return at(p); });
-          m[i] = larger;
+      // Late blocks see the most keys: they go first, so that no long one is left for the end.
+      int64_t head = task % heads, b = head / P.H, h = head % P.H, kv = h / P.group;
+      int64_t q0 = (P.blocks - 1 - task / heads) * W, rows = min_of(W, P.Nq - q0);
+      queries_in_lanes(qt, P, tile_of(q, b, h, q0, rows, D, rows_of_block), rows, P.scale * log2_e<A>);
+      zero(out, D * W), zero(l, W), fill(m, W, lowest);
+      P.for_each_key_block(q0, rows, 0, P.Nk, [&](int64_t k0, int64_t keys, int64_t column, bool masked) {
+        Tile<A> K = tile_of(k, b, kv, k0, keys, D, tile_k), V = tile_of(v, b, kv, k0, keys, D, tile_v);
+        multiply(s + column, W, K.rows(), qt + column, W, keys, W - column, D, false);
+        if (masked) P.mask(s, q0, k0, keys, column);
+        softmax_step(P, s, keys, column, m, l, out);
+        multiply(out + column, W, V.columns(), s + column, W, D, W - column, keys, true);
+      });
+      for (int64_t i = 0; i < rows; ++i)
+        stat_at<A>(lse, b, h, q0 + i) = l[i] == 0 ? -A(__builtin_inf()) : m[i] / log2_e<A> + log_of(l[i]);
+      for (int64_t i = 0; i < W; ++i) l[i] = l[i] == 0 ? A(0) : A(1) / l[i];
+      for (int64_t d = 0; d < D; ++d)
 #pragma omp simd
-          for (int64_t d = 0; d < D; ++d) out[i * D + d] *= shrink;
-        }
-        cpu::multiply_tile(out, D, s, key_block, false, V.data, V.ld, false, rows, D, cols, A(1), true);
-      }
-      for (int64_t i = 0; i < rows; ++i) {
-        A factor = l[i] > 0 ? A(1) / l[i] : A(0);
-#pragma omp simd
-        for (int64_t d = 0; d < D; ++d) out[i * D + d] *= factor;
-        A* L = reinterpret_cast<A*>(static_cast<char*>(lse.data)) + (b * P.H + h) * P.Nq + q0 + i;
-        *L = l[i] > 0 ? m[i] + log_of(l[i]) : (l[i] == 0 ? -A(__builtin_inf()) : l[i]);
-      }
-      store_tile(o, b, h, q0, rows, out);
+        for (int64_t i = 0; i < W; ++i) out[d * W + i] *= l[i];
+      transpose(rows_of_block, D, out, W, D, rows, A(1));
+      store_tile(o, b, h, q0, rows, rows_of_block, D);
     }
   });
 }
 
-// What both halves of backward need of a block of queries.
+// What backward needs of a block of queries.
 template <class A> struct QueryBlock {
-  Tile<A> q, grad;  // of the output
-  A *lse, *delta;
+  Tile<A> q, grad;  // of the output; rows padded to whole vectors
+  A *qt, *grad_t;   // the same in lanes, q scaled
+  A *lse, *delta;   // L and D
+  A *spare_q, *spare_grad;
+
+  QueryBlock(const Problem<A>& P, Parts<A>& parts)
+      : qt(parts.take(P.D * P.width)),
+        grad_t(parts.take(P.D * P.width)),
+        lse(parts.take(P.width)),
+        delta(parts.take(P.width)),
+        spare_q(parts.take(P.width * P.padded)),
+        spare_grad(parts.take(P.width * P.padded)) {}
+  static int64_t space(const Problem<A>& P) { return 2 * P.width * (2 * P.padded + 1); }
+
+  SINTER_INLINE void open(const KernelCall& call, const Problem<A>& P, int64_t b, int64_t h, int64_t q0, int64_t rows) {
+    const TensorRef &o = call.in[3], &stats = call.in[4];
+    Tile<A> out = tile_of(o, b, h, q0, rows, P.D, spare_q);
+    grad = tile_of(call.in[5], b, h, q0, rows, P.padded, spare_grad);
+    for (int64_t i = 0; i < P.width; ++i) {
+      const A *po = out.data + i * out.ld, *pg = grad.data + i * grad.ld;
+      delta[i] = i < rows ? lane_sum<A>(P.D, [&](auto at) SINTER_LAMBDA_INLINE { return at(po) * at(pg); }) : A(0);
+      lse[i] = i < rows ? stat_at<A>(stats, b, h, q0 + i) * log2_e<A> : A(0);
+      if (lse[i] == -A(__builtin_inf())) lse[i] = 0;  // it sees nothing: every score is −inf, and −inf − L must exist
+    }
+    q = tile_of(call.in[0], b, h, q0, rows, P.padded, spare_q);
+    queries_in_lanes(qt, P, q, rows, P.scale * log2_e<A>);
+    queries_in_lanes(grad_t, P, grad, rows, A(1));
+  }
 };
-template <class A>
-SINTER_INLINE QueryBlock<A> open_queries(const KernelCall& call, int64_t b, int64_t h, int64_t first, int64_t rows,
-                                         A* spare) {
-  const TensorRef &q = call.in[0], &o = call.in[3], &lse = call.in[4], &grad = call.in[5];
-  int64_t D = q.dims[3], n = query_block * D;
-  A *delta = spare + 3 * n, *L = delta + query_block;
-  QueryBlock<A> x{tile_of(q, b, h, first, rows, spare), tile_of(grad, b, h, first, rows, spare + n), L, delta};
-  Tile<A> out = tile_of(o, b, h, first, rows, spare + 2 * n);
-  for (int64_t i = 0; i < rows; ++i) {
-    const A *po = out.data + i * out.ld, *pg = x.grad.data + i * x.grad.ld;
-    delta[i] = lane_sum<A>(D, [&](auto at) SINTER_LAMBDA_INLINE { return at(po) * at(pg); });
-    L[i] = stat_at<A>(lse, b, h, first + i);
-  }
-  return x;
-}
-constexpr int64_t query_space(int64_t D) { return query_block * (3 * D + 2); }
 
-// p = probabilities and ds = p ∘ (do·vᵀ − D) · scale of a block of queries against a block of keys.
+// s becomes p = 2^(s − L), dp becomes ds / scale = p ∘ (dp − D).
 template <class A>
-SINTER_INLINE void score_gradients(const Problem& P, const QueryBlock<A>& x, int64_t q0, int64_t rows, const Tile<A>& K,
-                                   const Tile<A>& V, int64_t k0, int64_t cols, A* p, A* ds) {
-  cpu::multiply_tile(p, key_block, x.q.data, x.q.ld, false, K.data, K.ld, true, rows, cols, P.D, A(P.scale), false);
-  cpu::multiply_tile(ds, key_block, x.grad.data, x.grad.ld, false, V.data, V.ld, true, rows, cols, P.D, A(1), false);
-  for (int64_t i = 0; i < rows; ++i) {
-    A *pp = p + i * key_block, *pds = ds + i * key_block, delta = x.delta[i];
-    int64_t n = max_of<int64_t>(0, min_of(cols, P.sees(q0 + i) - k0));
-    if (n == 0) {
-      zero(pp, cols), zero(pds, cols);
-      continue;
-    }
-    exp_row(pp, n, cols, x.lse[i]);
-    A scale = A(P.scale);
-#pragma omp simd
-    for (int64_t j = 0; j < cols; ++j) pds[j] = pp[j] * (pds[j] - delta) * scale;
-  }
-}
-
-template <class A> void key_gradients(const KernelCall& call) {
-  Problem P(call);
-  const TensorRef &k = call.in[1], &v = call.in[2], &dk = call.out[1], &dv = call.out[2];
-  int64_t blocks = P.key_blocks(), D = P.D, group = P.H / P.Hkv;
-  parallel_for(P.B * P.Hkv * blocks, 1, [&](int64_t begin, int64_t end) {
-    A* scratch = buffer<A>(0, 4 * key_block * D + 2 * query_block * key_block + query_space(D));
-    A *tile_k = scratch, *tile_v = tile_k + key_block * D, *sum_k = tile_v + key_block * D,
-      *sum_v = sum_k + key_block * D, *p = sum_v + key_block * D, *ds = p + query_block * key_block,
-      *queries = ds + query_block * key_block;
-    for (int64_t task = begin; task < end; ++task) {
-      int64_t head = task / blocks, b = head / P.Hkv, kv = head % P.Hkv;
-      int64_t k0 = fair_order(task % blocks, blocks) * key_block, cols = min_of(key_block, P.Nk - k0);
-      Tile<A> K = tile_of(k, b, kv, k0, cols, tile_k), V = tile_of(v, b, kv, k0, cols, tile_v);
-      zero(sum_k, cols * D), zero(sum_v, cols * D);
-      for (int64_t h = kv * group; h < (kv + 1) * group; ++h)
-        for (int64_t q0 = P.first_query(k0) / query_block * query_block; q0 < P.Nq; q0 += query_block) {
-          int64_t rows = min_of(query_block, P.Nq - q0);
-          QueryBlock<A> x = open_queries(call, b, h, q0, rows, queries);
-          score_gradients(P, x, q0, rows, K, V, k0, cols, p, ds);
-          cpu::multiply_tile(sum_v, D, p, key_block, true, x.grad.data, x.grad.ld, false, cols, D, rows, A(1), true);
-          cpu::multiply_tile(sum_k, D, ds, key_block, true, x.q.data, x.q.ld, false, cols, D, rows, A(1), true);
-        }
-      store_tile(dk, b, kv, k0, cols, sum_k);
-      store_tile(dv, b, kv, k0, cols, sum_v);
-    }
+SINTER_INLINE void score_gradients(const Problem<A>& P, const QueryBlock<A>& x, int64_t keys, int64_t column, A* s,
+                                   A* dp) {
+  constexpr int64_t L = lanes<A>;
+  for_each_vectors<A>(column, P.width, [&]<int C>(int64_t i) SINTER_LAMBDA_INLINE {
+    Vector<A> lse[C], delta[C];
+    for (int v = 0; v < C; ++v) lse[v] = load_vector(x.lse + i + v * L), delta[v] = load_vector(x.delta + i + v * L);
+    for (int64_t j = 0; j < keys; ++j)
+      for (int v = 0; v < C; ++v) {
+        int64_t at = j * P.width + i + v * L;
+        Vector<A> p = exp2_of(load_vector(s + at) - lse[v]);
+        store_vector(s + at, p);
+        store_vector(dp + at, p * (load_vector(dp + at) - delta[v]));
+      }
   });
 }
 
-template <class A> void query_gradients(const KernelCall& call) {
-  Problem P(call);
-  const TensorRef &k = call.in[1], &v = call.in[2], &dq = call.out[0];
-  int64_t blocks = P.query_blocks(), D = P.D;
-  parallel_for(P.B * P.H * blocks, 1, [&](int64_t begin, int64_t end) {
-    A* scratch = buffer<A>(0, 2 * key_block * D + 2 * query_block * key_block + query_block * D + query_space(D));
-    A *tile_k = scratch, *tile_v = tile_k + key_block * D, *p = tile_v + key_block * D,
-      *ds = p + query_block * key_block, *sum_q = ds + query_block * key_block, *queries = sum_q + query_block * D;
+template <class A> void backward(const KernelCall& call) {
+  Problem<A> P(call);
+  const TensorRef &k = call.in[1], &v = call.in[2], &dq = call.out[0], &dk = call.out[1], &dv = call.out[2];
+  int64_t D = P.D, W = P.width, pairs = P.B * P.Hkv, splits = workspace::attention_splits(pairs, P.Nk);
+  int64_t stretch = max_of<int64_t>(1, stretch_bytes / (2 * P.padded * int64_t(sizeof(A)) * key_block)) * key_block;
+  stretch = min_of(stretch, (P.Nk + splits * key_block - 1) / (splits * key_block) * key_block);
+  A* sums = static_cast<A*>(call.workspace);  // of dq / scale: (splits, B, H, Nq, D)
+  int64_t sum_size = P.B * P.H * P.Nq * D;
+  parallel_for(pairs * splits, 1, [&](int64_t begin, int64_t end) {
+    Parts<A> parts{
+        buffer<A>(0, QueryBlock<A>::space(P) + 2 * W * P.padded + 2 * key_block * W + 4 * stretch * P.padded)};
+    QueryBlock<A> x(P, parts);
+    A *dqt = parts.take(D * W), *dq_rows = parts.take(W * D), *s = parts.take(key_block * W),
+      *dp = parts.take(key_block * W), *sum_k = parts.take(stretch * P.padded), *sum_v = parts.take(stretch * P.padded),
+      *tile_k = parts.take(stretch * D), *tile_v = parts.take(stretch * D);
     for (int64_t task = begin; task < end; ++task) {
-      int64_t head = task / blocks, b = head / P.H, h = head % P.H, kv = h / (P.H / P.Hkv);
-      int64_t q0 = fair_order(task % blocks, blocks) * query_block, rows = min_of(query_block, P.Nq - q0);
-      QueryBlock<A> x = open_queries(call, b, h, q0, rows, queries);
-      zero(sum_q, rows * D);
-      for (int64_t k0 = 0, seen = P.sees(q0 + rows - 1); k0 < seen; k0 += key_block) {
-        int64_t cols = min_of(key_block, seen - k0);
-        Tile<A> K = tile_of(k, b, kv, k0, cols, tile_k), V = tile_of(v, b, kv, k0, cols, tile_v);
-        score_gradients(P, x, q0, rows, K, V, k0, cols, p, ds);
-        cpu::multiply_tile(sum_q, D, ds, key_block, false, K.data, K.ld, false, rows, D, cols, A(1), true);
+      int64_t split = task / pairs, b = task % pairs / P.Hkv, kv = task % P.Hkv;
+      auto sum_of = [&](int64_t h, int64_t i) { return sums + split * sum_size + ((b * P.H + h) * P.Nq + i) * D; };
+      zero(sum_of(kv * P.group, 0), P.group * P.Nq * D);
+      // Stretches are dealt out in turn: early keys are seen by more queries than late ones.
+      for (int64_t k0 = split * stretch; k0 < P.Nk; k0 += splits * stretch) {
+        int64_t keys = min_of(stretch, P.Nk - k0);
+        Tile<A> K = tile_of(k, b, kv, k0, keys, D, tile_k), V = tile_of(v, b, kv, k0, keys, D, tile_v);
+        zero(sum_k, keys * P.padded), zero(sum_v, keys * P.padded);
+        for (int64_t h = kv * P.group; h < (kv + 1) * P.group; ++h)
+          for (int64_t q0 = P.first_query(k0) / W * W; q0 < P.Nq; q0 += W) {
+            int64_t rows = min_of(W, P.Nq - q0);
+            x.open(call, P, b, h, q0, rows);
+            zero(dqt, D * W);
+            P.for_each_key_block(q0, rows, k0, k0 + keys, [&](int64_t j, int64_t n, int64_t column, bool masked) {
+              int64_t at = j - k0;
+              multiply(s + column, W, K.rows(at), x.qt + column, W, n, W - column, D, false);
+              multiply(dp + column, W, V.rows(at), x.grad_t + column, W, n, W - column, D, false);
+              if (masked) P.mask(s, q0, j, n, column);
+              score_gradients(P, x, n, column, s, dp);
+              multiply(sum_v + at * P.padded, P.padded, {s + column, W, 1}, x.grad.data + column * x.grad.ld, x.grad.ld,
+                       n, P.padded, rows - column, true);
+              multiply(sum_k + at * P.padded, P.padded, {dp + column, W, 1}, x.q.data + column * x.q.ld, x.q.ld, n,
+                       P.padded, rows - column, true);
+              multiply(dqt + column, W, K.columns(at), dp + column, W, D, W - column, n, true);
+            });
+            transpose(dq_rows, D, dqt, W, D, rows, A(1));
+            A* to = sum_of(h, q0);
+#pragma omp simd
+            for (int64_t i = 0; i < rows * D; ++i) to[i] += dq_rows[i];
+          }
+#pragma omp simd
+        for (int64_t i = 0; i < keys * P.padded; ++i) sum_k[i] *= P.scale;
+        store_tile(dk, b, kv, k0, keys, sum_k, P.padded);
+        store_tile(dv, b, kv, k0, keys, sum_v, P.padded);
       }
-      store_tile(dq, b, h, q0, rows, sum_q);
+    }
+  });
+  parallel_for(P.B * P.H * P.Nq, rows_per_range(D * splits), [&](int64_t begin, int64_t end) {
+    A* row = buffer<A>(0, D);
+    for (int64_t r = begin; r < end; ++r) {
+      zero(row, D);
+      for (int64_t split = 0; split < splits; ++split) {
+        const A* part = sums + split * sum_size + r * D;
+#pragma omp simd
+        for (int64_t d = 0; d < D; ++d) row[d] += part[d];
+      }
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) row[d] *= P.scale;
+      store_strip(row_at(dq, r / P.Nq / P.H, r / P.Nq % P.H, r % P.Nq), dq.dtype, D, 1, row, false);
     }
   });
 }
@@ -228,10 +325,7 @@ void attention(const KernelCall& call) {
   with_compute_type(is_double(call), [&]<class A>() { forward<A>(call); });
 }
 void attention_backward(const KernelCall& call) {
-  with_compute_type(is_double(call), [&]<class A>() {
-    key_gradients<A>(call);
-    query_gradients<A>(call);
-  });
+  with_compute_type(is_double(call), [&]<class A>() { backward<A>(call); });
 }
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -137,17 +137,6 @@ void gemm(const MatmulProblem& problem, bool accumulate) {
   }
 }
 
-void multiply_tile(float* c, int64_t ldc, const float* a, int64_t lda, bool transpose_a, const float* b, int64_t ldb,
-                   bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, bool accumulate) {
-  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans, int(m),
-              int(n), int(k), alpha, a, int(lda), b, int(ldb), accumulate ? 1.f : 0.f, c, int(ldc));
-}
-void multiply_tile(double* c, int64_t ldc, const double* a, int64_t lda, bool transpose_a, const double* b, int64_t ldb,
-                   bool transpose_b, int64_t m, int64_t n, int64_t k, double alpha, bool accumulate) {
-  cblas_dgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans, int(m),
-              int(n), int(k), alpha, a, int(lda), b, int(ldb), accumulate ? 1.0 : 0.0, c, int(ldc));
-}
-
 void claim_blas_threads() { openblas_set_num_threads(1); }
 
 }  // namespace cpu
