@@ -9,6 +9,8 @@
 #   cpu       whole step beside PyTorch on this machine's CPU, two threads
 #   profile   kernel profile, sizes × ctx 128…1024 × fp32, bf16; one in full
 #   memory    memory of sizes × ctx 128, 256, 512 × fp32, bf16 × forward, step; timelines of 2.7B
+#   attention        batch 8; naive against flash from ctx 128 to 65536; the leaderboard's shape
+#   attention_peers  ours beside PyTorch's cuDNN, FA2 and memory-efficient kernels, over the shapes people compare
 #   precision, doctor
 set -eu
 build=$1 out=$2
@@ -46,6 +48,26 @@ for step in "$@"; do
           > "$out/2.7B_${dtype}_$pass.txt"
       done
     done ;;
+  attention)
+    record attention_batch8 bench attention --device cuda --plot "$out/attention_batch8.svg"
+    record attention_sweep bench attention --device cuda --sweep --warmup 2 --steps 20 --seconds 0.3 --plot "$out/attention_sweep.svg"
+    record attention_leaderboard bench attention --device cuda --leaderboard --attention flash,portable --deterministic --seconds 1 ;;
+  attention_peers)
+    beside() {  # beside NAME PEERS FLAGS…
+      name=$1 peers=$2
+      shift 2
+      record "attention_$name" bench attention --device cuda --peer "$peers" --python "${PYTHON:-python3}" --warmup 5 --steps 40 \
+        --seconds 0.5 "$@"
+    }
+    long="--batch 2 --ctx 16384 --dtype bf16" short="--batch 16 --ctx 2048 --dtype bf16"
+    beside leaderboard_peers cudnn,flash --leaderboard
+    beside d128_long cudnn,flash $long --heads 16 --head-dim 128 --attention flash,portable
+    beside d64_long cudnn,flash $long --heads 32 --head-dim 64 --attention flash,portable
+    beside d128_short cudnn,flash $short --heads 16 --head-dim 128 --attention flash,portable
+    beside d64_short cudnn,flash $short --heads 32 --head-dim 64 --attention flash,portable
+    beside one_head cudnn,flash --batch 1 --ctx 128,256,512,1024,8192,32768,65536 --head-dim 16,32,64,128 --dtype bf16 --attention flash
+    beside fp32 mem_eff --batch 1 --ctx 8192,16384,32768,65536 --head-dim 16,32,64,128 --dtype fp32 --attention flash
+    beside full cudnn --batch 2 --heads 16 --ctx 16384 --head-dim 128 --dtype bf16 --attention flash --full --pass forward ;;
   precision) record precision precision ;;
   doctor) "$sinter" doctor --json "$out/doctor.json" ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;

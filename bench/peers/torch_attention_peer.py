@@ -4,7 +4,7 @@
   cudnn, flash, mem_eff, math   scaled_dot_product_attention with that backend alone (torch 2.3 on); on older ones math is
                                 spelled out
 
-Device time is between CUDA events, with the device kept busy beforehand so that the host is ahead of it; `wall` is the
+Device time is between CUDA events, with caches emptied and the device kept busy so that the host is ahead of it; `wall` is the
 clock around a synchronised pass, the host's part included. Inputs are normal random numbers.
 """
 import argparse
@@ -13,8 +13,12 @@ import math
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    print(json.dumps({"error": "it cannot import torch (%s)" % error}))
+    sys.exit(1)
 
 OutOfMemory = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -74,7 +78,8 @@ class Timer:
                 break
             self.synchronize()
             start = time.perf_counter()
-            if ahead:
+            if ahead is not None:
+                ahead.zero_()  # empties the caches, as ours does
                 torch.cuda._sleep(2_000_000)  # about a millisecond: longer than the host needs to submit a pass
             times = []
 
@@ -127,10 +132,10 @@ def measure(shape, backend, args):
         del o
         torch.cuda.reset_peak_memory_stats()
     timer = Timer(device, args)
-    marks, walls = timer.passes(work, False)
+    marks, walls = timer.passes(work, None)
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else None
     if device == "cuda":
-        marks, _ = timer.passes(work, True)
+        marks, _ = timer.passes(work, torch.empty(128 << 20, dtype=torch.float32, device=device))
     samples = {"forward": [m[0] for m in marks], "wall": walls}
     if both:
         samples["backward"] = [m[1] - m[0] for m in marks]

@@ -48,9 +48,6 @@ Json attention_peer_results(const AttentionBenchOptions& options, Json& notes, P
   std::string names;
   for (const std::string& p : options.peers) names += (names.empty() ? "" : ",") + p;
   progress.now("PyTorch: " + names);
-  if (!torch_version(options.python))
-    return note(
-        fmt::format("--peer: {} cannot import torch, so ours runs alone; name another with --python", options.python));
   std::vector<std::string> command = {options.python, peer_script("torch_attention_peer.py"),
                                       "--backends",   names,
                                       "--shapes",     shapes_of(options.configs).dump(),
@@ -61,10 +58,12 @@ Json attention_peer_results(const AttentionBenchOptions& options, Json& notes, P
   ProcessResult p = run_process(command, true);
   if (interrupted()) return Json::array();
   Json reply = Json::parse(p.output, nullptr, false);
-  if (!reply.is_object() || !reply.contains("results"))
-    return note("PyTorch: " + (reply.is_object() && reply.contains("error")
-                                   ? reply["error"].get<std::string>()
-                                   : fmt::format("exit code {} and no result", p.exit_code)));
+  if (!reply.is_object() || !reply.contains("results")) {
+    std::string why = reply.is_object() && reply.contains("error")
+                          ? reply["error"].get<std::string>()
+                          : fmt::format("exit code {} and no result", p.exit_code);
+    return note(fmt::format("--peer: {}: {}; ours ran alone. --python names another", options.python, why));
+  }
   Json results = Json::array();
   for (const Json& r : reply["results"]) results.push_back(result_of(r, reply.value("torch", "?")));
   return results;

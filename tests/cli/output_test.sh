@@ -41,6 +41,11 @@ for text in '"deterministic": true' '"kv_heads": 2' 'naive'; do has "$work/again
 "$SINTER" memory model --predict ${shape% --warmup*} --attention flash > "$work/flash.txt" 2> /dev/null
 has "$work/flash.txt" 'attention flash'
 
+echo '{"hidden_size":64,"intermediate_size":96,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":97}' \
+  > "$work/gqa.json"
+"$SINTER" bench model --device cpu --config "$work/gqa.json" --dry-run --json - 2> /dev/null > "$work/dry.json"
+has "$work/dry.json" '"kv_heads": 2'
+
 # The profile and the memory of a model: the same from the record, and files that others read.
 "$SINTER" profile model $shape --attention naive --range attn --trace "$work/trace.json" --json "$work/p.json" --plot "$work/p2.svg" \
   > "$work/profile.txt" 2> /dev/null
