@@ -38,16 +38,19 @@ inline int64_t attention(const KernelCall&, DeviceType device) { return device =
 constexpr int64_t attention_rows = 128;
 inline int64_t padded_queries(int64_t n) { return (n + attention_rows - 1) / attention_rows * attention_rows; }
 inline int64_t padded_head_dim(int64_t d) { return d <= 16 ? 16 : d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 ? 96 : 128; }
-// On the CPU: dq / scale summed in so many parts, one per task that works on the keys of a head, in fp32 (fp64 for f64). Enough parts to
-// make 8 tasks of the pairs of a sequence and a key/value head, each worth 128 keys at least.
-[[gnu::always_inline]] constexpr int64_t attention_splits(int64_t pairs, int64_t keys) {
-  int64_t wanted = pairs >= 8 ? 1 : (8 + pairs - 1) / (pairs < 1 ? 1 : pairs), most = (keys + 127) / 128;
+// On the CPU: dk and dv summed in so many parts, one per task that works on the queries of a key/value head, in fp32 (fp64 for f64), with
+// D in whole vectors of 64 bytes. Enough parts to make 8 tasks of the pairs of a sequence and a key/value head, each worth 128 queries at least.
+[[gnu::always_inline]] constexpr int64_t attention_splits(int64_t pairs, int64_t queries) {
+  int64_t wanted = pairs >= 8 ? 1 : (8 + pairs - 1) / (pairs < 1 ? 1 : pairs), most = (queries + 127) / 128;
   return wanted < most ? wanted : most < 1 ? 1 : most;
 }
 inline int64_t attention_backward(const KernelCall& c, DeviceType device) {
-  if (device != DeviceType::cuda)
-    return attention_splits(c.in[1].dims[0] * c.in[1].dims[1], c.in[1].dims[2]) * numel(c.in[0]) *
-           (c.in[0].dtype == DType::f64 ? 8 : 4);
+  if (device != DeviceType::cuda) {
+    const TensorRef &q = c.in[0], &k = c.in[1];
+    int64_t pairs = k.dims[0] * k.dims[1], queries = k.dims[1] ? q.dims[1] / k.dims[1] * q.dims[2] : 0;
+    int64_t row_bytes = (q.dims[3] * (q.dtype == DType::f64 ? 8 : 4) + 63) / 64 * 64;
+    return attention_splits(pairs, queries) * 2 * pairs * k.dims[2] * row_bytes;
+  }
   int64_t rows = c.in[0].dims[0] * c.in[0].dims[1] * padded_queries(c.in[0].dims[2]);
   return rows * (2 + padded_head_dim(c.in[0].dims[3])) * 4 + rows / 64 * 4;
 }

@@ -12,7 +12,7 @@
 // queries also carries the factor scale · log2 e, so that every exponential is a power of two.
 //
 // Backward, with D = rowsum(do ∘ o): dv = pᵀ·do, ds = p ∘ (do·vᵀ − D), dq = scale · ds·k, dk = scale · dsᵀ·q: five products.
-// A task owns some stretches of keys, and their dk and dv; what it adds to dq goes to a sum of its own in the workspace, and
+// A task owns some blocks of queries, and their dq; what it adds to dk and dv goes to sums of its own in the workspace, and
 // the sums are added in order at the end. How many there are follows from the shape (workspace::attention_splits), so the
 // result does not depend on the number of threads.
 #include "backend/cpu/strips.h"
@@ -22,10 +22,9 @@
 namespace sinter::SINTER_CPU_ISA {
 namespace {
 
-constexpr int64_t most_queries = 64;        // of a block: as many columns as a register tile has, or a multiple
-constexpr int64_t key_block = 128;          // what every query of the block sees
-constexpr int64_t masked_keys = 16;         // what only some see: smaller, so that less is computed in vain
-constexpr int64_t stretch_bytes = 1 << 18;  // of dk and dv in a stretch of keys: they stay in the L2 cache
+constexpr int64_t most_queries = 64;  // of a block: as many columns as a register tile has, or a multiple
+constexpr int64_t key_block = 128;    // what every query of the block sees
+constexpr int64_t masked_keys = 16;   // what only some see: smaller, so that less is computed in vain
 
 template <class A> constexpr A log2_e = A(1.44269504088896340736);
 
@@ -51,16 +50,13 @@ template <class A> struct Problem {
   }
   // How many keys query i sees: the first so many.
   SINTER_INLINE int64_t sees(int64_t i) const { return causal ? max_of<int64_t>(0, min_of(Nk, i + offset + 1)) : Nk; }
-  // The first query that sees key j.
-  SINTER_INLINE int64_t first_query(int64_t j) const { return causal ? max_of<int64_t>(0, min_of(Nq, j - offset)) : 0; }
 
-  // Cuts the keys in [begin, end) that some of the queries see into blocks: visit(first key, keys, first column, masked).
+  // Cuts the keys that some of the queries see into blocks: visit(first key, keys, first column, masked).
   // Columns before the first see none of the block's keys.
-  template <class F>
-  SINTER_INLINE void for_each_key_block(int64_t q0, int64_t rows, int64_t begin, int64_t end, const F& visit) const {
-    int64_t seen = min_of(end, sees(q0 + rows - 1));
+  template <class F> SINTER_INLINE void for_each_key_block(int64_t q0, int64_t rows, const F& visit) const {
+    int64_t seen = sees(q0 + rows - 1);
     int64_t by_all = causal ? min_of(seen, sees(q0) / masked_keys * masked_keys) : seen;
-    for (int64_t k0 = begin, keys; k0 < seen; k0 += keys) {
+    for (int64_t k0 = 0, keys; k0 < seen; k0 += keys) {
       bool masked = k0 >= by_all;
       keys = masked ? min_of(masked_keys, seen - k0) : min_of(key_block, by_all - k0);
       int64_t column = masked ? max_of<int64_t>(0, k0 - offset - q0) / lanes<A> * lanes<A> : 0;
@@ -76,27 +72,23 @@ template <class A> struct Problem {
   }
 };
 
-// Rows of one head as a matrix of A: where they lie if they have the type and the padding is not read, else converted.
+// Rows of one head as a matrix of A: where they lie if they have the type, else converted.
 template <class A> struct Tile {
   const A* data;
   int64_t ld;
 
-  SINTER_INLINE Elements<A> rows(int64_t first = 0) const { return {data + first * ld, ld, 1}; }
-  SINTER_INLINE Elements<A> columns(int64_t first = 0) const { return {data + first * ld, 1, ld}; }
+  SINTER_INLINE Elements<A> rows() const { return {data, ld, 1}; }
+  SINTER_INLINE Elements<A> columns() const { return {data, 1, ld}; }
 };
 SINTER_INLINE char* row_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
   return static_cast<char*>(t.data) + (b * t.strides[0] + h * t.strides[1] + i * t.strides[2]) * size_of(t.dtype);
 }
 template <class A>
-SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t ld,
-                              A* spare) {
-  int64_t D = t.dims[3];
-  if (t.dtype == dtype_for<A> && ld == D) return {reinterpret_cast<const A*>(row_at(t, b, h, first)), t.strides[2]};
-  for (int64_t i = 0; i < rows; ++i) {
-    load_strip(spare + i * ld, row_at(t, b, h, first + i), t.dtype, D, 1);
-    for (int64_t d = D; d < ld; ++d) spare[i * ld + d] = 0;
-  }
-  return {spare, ld};
+SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, A* spare) {
+  if (t.dtype == dtype_for<A>) return {reinterpret_cast<const A*>(row_at(t, b, h, first)), t.strides[2]};
+  for (int64_t i = 0; i < rows; ++i)
+    load_strip(spare + i * t.dims[3], row_at(t, b, h, first + i), t.dtype, t.dims[3], 1);
+  return {spare, t.dims[3]};
 }
 template <class A>
 SINTER_INLINE void store_tile(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, const A* from,
@@ -177,10 +169,10 @@ template <class A> void forward(const KernelCall& call) {
       // Late blocks see the most keys: they go first, so that no long one is left for the end.
       int64_t head = task % heads, b = head / P.H, h = head % P.H, kv = h / P.group;
       int64_t q0 = (P.blocks - 1 - task / heads) * W, rows = min_of(W, P.Nq - q0);
-      queries_in_lanes(qt, P, tile_of(q, b, h, q0, rows, D, rows_of_block), rows, P.scale * log2_e<A>);
+      queries_in_lanes(qt, P, tile_of(q, b, h, q0, rows, rows_of_block), rows, P.scale * log2_e<A>);
       zero(out, D * W), zero(l, W), fill(m, W, lowest);
-      P.for_each_key_block(q0, rows, 0, P.Nk, [&](int64_t k0, int64_t keys, int64_t column, bool masked) {
-        Tile<A> K = tile_of(k, b, kv, k0, keys, D, tile_k), V = tile_of(v, b, kv, k0, keys, D, tile_v);
+      P.for_each_key_block(q0, rows, [&](int64_t k0, int64_t keys, int64_t column, bool masked) {
+        Tile<A> K = tile_of(k, b, kv, k0, keys, tile_k), V = tile_of(v, b, kv, k0, keys, tile_v);
         multiply(s + column, W, K.rows(), qt + column, W, keys, W - column, D, false);
         if (masked) P.mask(s, q0, k0, keys, column);
         softmax_step(P, s, keys, column, m, l, out);
@@ -198,35 +190,64 @@ template <class A> void forward(const KernelCall& call) {
   });
 }
 
+// Rows of the block as the right operand of a product: in panels as wide as a register tile, one after the other, because
+// rows that lie a power of two apart compete for the same few places of the L1 cache.
+constexpr int64_t panel_bytes = tile_vectors * vector_bytes;
+template <class A> constexpr int64_t panel = panel_bytes / int64_t(sizeof(A));
+
+template <class A> SINTER_INLINE void rows_in_panels(A* to, const Problem<A>& P, const Tile<A>& from, int64_t rows) {
+  for (int64_t first = 0; first < P.padded; first += panel<A>, to += rows * panel<A>)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t d = 0, n = min_of(panel<A>, P.padded - first), there = min_of(n, P.D - first); d < n; d += lanes<A>)
+        if (d + lanes<A> <= there)
+          store_vector(to + i * panel<A> + d, load_vector(from.data + i * from.ld + first + d));
+        else
+          for (int64_t e = d; e < d + lanes<A>; ++e)
+            to[i * panel<A> + e] = e < there ? from.data[i * from.ld + first + e] : A(0);
+}
+
+// sum (keys × D) += left · rows, of which the first `skipped` do not count.
+template <class A>
+SINTER_INLINE void add_product(A* sum, const Problem<A>& P, Elements<A> left, const A* panels, int64_t keys,
+                               int64_t rows, int64_t skipped) {
+  for (int64_t first = 0; first < P.padded; first += panel<A>, panels += rows * panel<A>)
+    multiply(sum + first, P.padded, left, panels + skipped * panel<A>, panel<A>, keys,
+             min_of(panel<A>, P.padded - first), rows - skipped, true);
+}
+
 // What backward needs of a block of queries.
 template <class A> struct QueryBlock {
-  Tile<A> q, grad;  // of the output; rows padded to whole vectors
-  A *qt, *grad_t;   // the same in lanes, q scaled
-  A *lse, *delta;   // L and D
-  A *spare_q, *spare_grad;
+  A *q, *grad;     // of the output, in panels
+  A *qt, *grad_t;  // the same in lanes, q scaled
+  A *lse, *delta;  // L · log2 e, and D
+  A *spare, *spare_out;
 
   QueryBlock(const Problem<A>& P, Parts<A>& parts)
-      : qt(parts.take(P.D * P.width)),
-        grad_t(parts.take(P.D * P.width)),
+      : q(parts.take(P.width * panels(P))),
+        grad(parts.take(P.width * panels(P))),
+        qt(parts.take(P.width * P.padded)),
+        grad_t(parts.take(P.width * P.padded)),
         lse(parts.take(P.width)),
         delta(parts.take(P.width)),
-        spare_q(parts.take(P.width * P.padded)),
-        spare_grad(parts.take(P.width * P.padded)) {}
-  static int64_t space(const Problem<A>& P) { return 2 * P.width * (2 * P.padded + 1); }
+        spare(parts.take(P.width * P.padded)),
+        spare_out(parts.take(P.width * P.padded)) {}
+  static int64_t panels(const Problem<A>& P) { return (P.padded + panel<A> - 1) / panel<A> * panel<A>; }
+  static int64_t space(const Problem<A>& P) { return P.width * (2 * panels(P) + 4 * P.padded + 2); }
 
   SINTER_INLINE void open(const KernelCall& call, const Problem<A>& P, int64_t b, int64_t h, int64_t q0, int64_t rows) {
-    const TensorRef &o = call.in[3], &stats = call.in[4];
-    Tile<A> out = tile_of(o, b, h, q0, rows, P.D, spare_q);
-    grad = tile_of(call.in[5], b, h, q0, rows, P.padded, spare_grad);
+    const TensorRef& stats = call.in[4];
+    Tile<A> out = tile_of(call.in[3], b, h, q0, rows, spare_out), dout = tile_of(call.in[5], b, h, q0, rows, spare);
     for (int64_t i = 0; i < P.width; ++i) {
-      const A *po = out.data + i * out.ld, *pg = grad.data + i * grad.ld;
+      const A *po = out.data + i * out.ld, *pg = dout.data + i * dout.ld;
       delta[i] = i < rows ? lane_sum<A>(P.D, [&](auto at) SINTER_LAMBDA_INLINE { return at(po) * at(pg); }) : A(0);
       lse[i] = i < rows ? stat_at<A>(stats, b, h, q0 + i) * log2_e<A> : A(0);
       if (lse[i] == -A(__builtin_inf())) lse[i] = 0;  // it sees nothing: every score is −inf, and −inf − L must exist
     }
-    q = tile_of(call.in[0], b, h, q0, rows, P.padded, spare_q);
-    queries_in_lanes(qt, P, q, rows, P.scale * log2_e<A>);
-    queries_in_lanes(grad_t, P, grad, rows, A(1));
+    rows_in_panels(grad, P, dout, rows);
+    queries_in_lanes(grad_t, P, dout, rows, A(1));
+    Tile<A> in = tile_of(call.in[0], b, h, q0, rows, spare);
+    rows_in_panels(q, P, in, rows);
+    queries_in_lanes(qt, P, in, rows, P.scale * log2_e<A>);
   }
 };
 
@@ -251,69 +272,53 @@ SINTER_INLINE void score_gradients(const Problem<A>& P, const QueryBlock<A>& x, 
 template <class A> void backward(const KernelCall& call) {
   Problem<A> P(call);
   const TensorRef &k = call.in[1], &v = call.in[2], &dq = call.out[0], &dk = call.out[1], &dv = call.out[2];
-  int64_t D = P.D, W = P.width, pairs = P.B * P.Hkv, splits = workspace::attention_splits(pairs, P.Nk);
-  int64_t stretch = max_of<int64_t>(1, stretch_bytes / (2 * P.padded * int64_t(sizeof(A)) * key_block)) * key_block;
-  stretch = min_of(stretch, (P.Nk + splits * key_block - 1) / (splits * key_block) * key_block);
-  A* sums = static_cast<A*>(call.workspace);  // of dq / scale: (splits, B, H, Nq, D)
-  int64_t sum_size = P.B * P.H * P.Nq * D;
+  int64_t D = P.D, W = P.width, pairs = P.B * P.Hkv, items = P.group * P.blocks;
+  int64_t splits = workspace::attention_splits(pairs, P.group * P.Nq), size = P.Nk * P.padded;
+  A* sums = static_cast<A*>(call.workspace);  // (splits, B, Hkv): dk / scale, then dv, each (Nk, D in whole vectors)
   parallel_for(pairs * splits, 1, [&](int64_t begin, int64_t end) {
-    Parts<A> parts{
-        buffer<A>(0, QueryBlock<A>::space(P) + 2 * W * P.padded + 2 * key_block * W + 4 * stretch * P.padded)};
+    Parts<A> parts{buffer<A>(0, QueryBlock<A>::space(P) + 2 * W * P.padded + 2 * key_block * (W + P.padded))};
     QueryBlock<A> x(P, parts);
     A *dqt = parts.take(D * W), *dq_rows = parts.take(W * D), *s = parts.take(key_block * W),
-      *dp = parts.take(key_block * W), *sum_k = parts.take(stretch * P.padded), *sum_v = parts.take(stretch * P.padded),
-      *tile_k = parts.take(stretch * D), *tile_v = parts.take(stretch * D);
+      *dp = parts.take(key_block * W), *tile_k = parts.take(key_block * D), *tile_v = parts.take(key_block * D);
     for (int64_t task = begin; task < end; ++task) {
-      int64_t split = task / pairs, b = task % pairs / P.Hkv, kv = task % P.Hkv;
-      auto sum_of = [&](int64_t h, int64_t i) { return sums + split * sum_size + ((b * P.H + h) * P.Nq + i) * D; };
-      zero(sum_of(kv * P.group, 0), P.group * P.Nq * D);
-      // Stretches are dealt out in turn: early keys are seen by more queries than late ones.
-      for (int64_t k0 = split * stretch; k0 < P.Nk; k0 += splits * stretch) {
-        int64_t keys = min_of(stretch, P.Nk - k0);
-        Tile<A> K = tile_of(k, b, kv, k0, keys, D, tile_k), V = tile_of(v, b, kv, k0, keys, D, tile_v);
-        zero(sum_k, keys * P.padded), zero(sum_v, keys * P.padded);
-        for (int64_t h = kv * P.group; h < (kv + 1) * P.group; ++h)
-          for (int64_t q0 = P.first_query(k0) / W * W; q0 < P.Nq; q0 += W) {
-            int64_t rows = min_of(W, P.Nq - q0);
-            x.open(call, P, b, h, q0, rows);
-            zero(dqt, D * W);
-            P.for_each_key_block(q0, rows, k0, k0 + keys, [&](int64_t j, int64_t n, int64_t column, bool masked) {
-              int64_t at = j - k0;
-              multiply(s + column, W, K.rows(at), x.qt + column, W, n, W - column, D, false);
-              multiply(dp + column, W, V.rows(at), x.grad_t + column, W, n, W - column, D, false);
-              if (masked) P.mask(s, q0, j, n, column);
-              score_gradients(P, x, n, column, s, dp);
-              multiply(sum_v + at * P.padded, P.padded, {s + column, W, 1}, x.grad.data + column * x.grad.ld, x.grad.ld,
-                       n, P.padded, rows - column, true);
-              multiply(sum_k + at * P.padded, P.padded, {dp + column, W, 1}, x.q.data + column * x.q.ld, x.q.ld, n,
-                       P.padded, rows - column, true);
-              multiply(dqt + column, W, K.columns(at), dp + column, W, D, W - column, n, true);
-            });
-            transpose(dq_rows, D, dqt, W, D, rows, A(1));
-            A* to = sum_of(h, q0);
-#pragma omp simd
-            for (int64_t i = 0; i < rows * D; ++i) to[i] += dq_rows[i];
-          }
-#pragma omp simd
-        for (int64_t i = 0; i < keys * P.padded; ++i) sum_k[i] *= P.scale;
-        store_tile(dk, b, kv, k0, keys, sum_k, P.padded);
-        store_tile(dv, b, kv, k0, keys, sum_v, P.padded);
+      int64_t split = task / pairs, pair = task % pairs, b = pair / P.Hkv, kv = pair % P.Hkv;
+      A *sum_k = sums + 2 * task * size, *sum_v = sum_k + size;
+      zero(sum_k, 2 * size);
+      // Blocks are dealt out in turn, the late ones first, because they see the most keys.
+      for (int64_t item = split; item < items; item += splits) {
+        int64_t h = kv * P.group + item % P.group, q0 = (P.blocks - 1 - item / P.group) * W,
+                rows = min_of(W, P.Nq - q0);
+        x.open(call, P, b, h, q0, rows);
+        zero(dqt, D * W);
+        P.for_each_key_block(q0, rows, [&](int64_t k0, int64_t keys, int64_t column, bool masked) {
+          Tile<A> K = tile_of(k, b, kv, k0, keys, tile_k), V = tile_of(v, b, kv, k0, keys, tile_v);
+          multiply(s + column, W, K.rows(), x.qt + column, W, keys, W - column, D, false);
+          multiply(dp + column, W, V.rows(), x.grad_t + column, W, keys, W - column, D, false);
+          if (masked) P.mask(s, q0, k0, keys, column);
+          score_gradients(P, x, keys, column, s, dp);
+          add_product(sum_v + k0 * P.padded, P, {s + column, W, 1}, x.grad, keys, rows, column);
+          add_product(sum_k + k0 * P.padded, P, {dp + column, W, 1}, x.q, keys, rows, column);
+          multiply(dqt + column, W, K.columns(), dp + column, W, D, W - column, keys, true);
+        });
+        transpose(dq_rows, D, dqt, W, D, rows, P.scale);
+        store_tile(dq, b, h, q0, rows, dq_rows, D);
       }
     }
   });
-  parallel_for(P.B * P.H * P.Nq, rows_per_range(D * splits), [&](int64_t begin, int64_t end) {
+  parallel_for(pairs * P.Nk, rows_per_range(2 * D * splits), [&](int64_t begin, int64_t end) {
     A* row = buffer<A>(0, D);
-    for (int64_t r = begin; r < end; ++r) {
-      zero(row, D);
-      for (int64_t split = 0; split < splits; ++split) {
-        const A* part = sums + split * sum_size + r * D;
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t which = 0; which < 2; ++which) {
+        int64_t pair = r / P.Nk, i = r % P.Nk;
+        A scale = which == 0 ? P.scale : A(1);
+        zero(row, D);
+        for (int64_t split = 0; split < splits; ++split) {
+          const A* part = sums + (2 * (split * pairs + pair) + which) * size + i * P.padded;
 #pragma omp simd
-        for (int64_t d = 0; d < D; ++d) row[d] += part[d];
+          for (int64_t d = 0; d < D; ++d) row[d] += scale * part[d];
+        }
+        store_tile(which == 0 ? dk : dv, pair / P.Hkv, pair % P.Hkv, i, 1, row, D);
       }
-#pragma omp simd
-      for (int64_t d = 0; d < D; ++d) row[d] *= P.scale;
-      store_strip(row_at(dq, r / P.Nq / P.H, r / P.Nq % P.H, r % P.Nq), dq.dtype, D, 1, row, false);
-    }
   });
 }
 
