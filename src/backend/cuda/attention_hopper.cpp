@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/runtime.h"
+#include "core/attrs.h"
 
 namespace sinter::cuda::hopper {
 namespace {
@@ -64,8 +65,9 @@ CUtensorMap map_of(const TensorRef& t, int rows, int panel) {
 bool takes(const KernelCall& call) {
   const TensorRef& q = call.in[0];
   if (!can_run() || !encoder() || !is_16bit(q.dtype) || q.dims[3] > 128) return false;
+  if (!(call.attrs.as<AttentionAttrs>().scale > 0)) return false;  // the largest scaled score must be the largest score
   for (int d = 0; d < 3; ++d)
-    if (q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30) return false;
+    if (q.dims[d] == 0 || call.in[1].dims[d] == 0 || q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30) return false;
   for (int i = 0; i < call.n_in; ++i)
     if (call.in[i].rank == 4 && !can_map(call.in[i])) return false;
   for (int i = 0; i < call.n_out; ++i)

@@ -75,28 +75,36 @@ struct FinishArgs {
   float scale;
   const float* sums;
 };
-// A granule a block, 128 threads for each warpgroup's part.
+// A granule a block, 128 threads for each warpgroup's part: registers' order → rows in shared memory → whole lines of dq.
 template <class T> __global__ void __launch_bounds__(256) attention_finish(const __grid_constant__ FinishArgs a) {
+  constexpr int pitch = 64 + 8;  // of a row: rows fall into different banks
+  __shared__ __align__(16) T tile[2][64 * pitch];
   int granules = a.padded / 64, bh = blockIdx.x / granules, granule = blockIdx.x % granules;
   int part = threadIdx.x / 128, t = threadIdx.x % 128;
   const float4* sums = reinterpret_cast<const float4*>(a.sums + int64_t(blockIdx.x) * a.granule) + part * 1024;
-  int groups = part == 0 ? min(a.granule, 4096) / 512 : (a.granule - 4096) / 512;  // of 8 columns
-  int row = granule * 64 + t / 32 * 16 + t % 32 / 4;
+  int groups = (part == 0 ? min(a.granule, 4096) : a.granule - 4096) / 512;  // of 8 columns
+  float4 x[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+    if (j < groups) x[j] = sums[j * 128 + t];
+  T* at = &tile[part][(t / 32 * 16 + t % 32 / 4) * pitch + t % 4 * 2];
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+    if (j < groups) {
+      *reinterpret_cast<uint32_t*>(at + 8 * j) = pack_pair<T>(x[j].x * a.scale, x[j].y * a.scale);
+      *reinterpret_cast<uint32_t*>(at + 8 * pitch + 8 * j) = pack_pair<T>(x[j].z * a.scale, x[j].w * a.scale);
+    }
+  __syncthreads();
   T* out = static_cast<T*>(a.dq) + bh / a.heads * a.strides[0] + bh % a.heads * a.strides[1];
-  for (int j = 0; j < groups; ++j) {
-    float4 x = sums[j * 128 + t];
-    int column = part * 64 + j * 8 + t % 4 * 2;
-    auto put = [&](int r, float p, float q) {
-      if (r >= a.queries || column >= a.head_dim) return;
-      T* to = out + r * a.strides[2] + column;
-      if (column + 1 < a.head_dim && a.head_dim % 2 == 0) *reinterpret_cast<uint32_t*>(to) = pack_pair<T>(p * a.scale, q * a.scale);
-      else {
-        to[0] = from_float<T>(p * a.scale);
-        if (column + 1 < a.head_dim) to[1] = from_float<T>(q * a.scale);
-      }
-    };
-    put(row, x.x, x.y);
-    put(row + 8, x.z, x.w);
+  for (int i = t; i < 64 * groups; i += 128) {
+    int r = i / groups, column = i % groups * 8, row = granule * 64 + r;
+    const T* from = &tile[part][r * pitch + column];
+    T* to = out + row * a.strides[2] + part * 64 + column;
+    int left = a.head_dim - part * 64 - column;
+    if (row >= a.queries) break;
+    if (left >= 8) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    else
+      for (int c = 0; c < left; ++c) to[c] = from[c];
   }
 }
 
@@ -114,7 +122,7 @@ template <int D> struct BackwardShared {
   alignas(1024) float dq[2][64 * (D <= 64 ? D : 64)];
   alignas(128) float l2[2][rows];
   alignas(128) float delta[2][rows];
-  uint64_t kv_full, q_full[2], q_empty[2], grad_full[2], grad_empty[2], dq_full[2], dq_empty[2];
+  uint64_t k_full, v_full, q_full[2], q_empty[2], grad_full[2], grad_empty[2], dq_full[2], dq_empty[2];
 };
 
 template <class T, int D, bool Causal, bool Deterministic>
@@ -130,7 +138,7 @@ __global__ void __launch_bounds__(384, 1)
   Shared& sh = *reinterpret_cast<Shared*>(raw);
 
   if (threadIdx.x == 0) {
-    init_barrier(&sh.kv_full, 1);
+    init_barrier(&sh.k_full, 1), init_barrier(&sh.v_full, 1);
     for (int i = 0; i < 2; ++i) {
       init_barrier(&sh.q_full[i], 1), init_barrier(&sh.q_empty[i], 2);
       init_barrier(&sh.grad_full[i], 1), init_barrier(&sh.grad_empty[i], 2);
@@ -152,22 +160,24 @@ __global__ void __launch_bounds__(384, 1)
     int warp = threadIdx.x / 32;
     if (threadIdx.x % 32 != 0) return;
     if (warp == 0) {
-      arrive_expecting(&sh.kv_full, 2 * Tile<D>::bytes(block_keys));
-      for (int p = 0; p < Tile<D>::panels; ++p) {
-        load_box(sh.k + p * Tile<D>::panel_bytes(block_keys), &map_k, &sh.kv_full, 64 * p, key, kv_head, batch);
-        load_box(sh.v + p * Tile<D>::panel_bytes(block_keys), &map_v, &sh.kv_full, 64 * p, key, kv_head, batch);
-      }
+      auto load_once = [&](char* to, const CUtensorMap* map, uint64_t* full) {
+        arrive_expecting(full, Tile<D>::bytes(block_keys));
+#pragma unroll 1
+        for (int p = 0; p < Tile<D>::panels; ++p) load_box(to + p * Tile<D>::panel_bytes(block_keys), map, full, 64 * p, key, kv_head, batch);
+      };
       int head = kv_head * a.group, block = first;
 #pragma unroll 1
       for (int i = 0; i < turns; ++i) {
         int stage = i & 1, phase = (i >> 1 & 1) ^ 1;
         int64_t row = int64_t(batch * a.heads + head) * a.padded + block * rows;
+        if (i == 0) load_once(sh.k, &map_k, &sh.k_full);
         wait(&sh.q_empty[stage], phase);
         arrive_expecting(&sh.q_full[stage], Tile<D>::bytes(rows) + 4 * rows);
 #pragma unroll 1
         for (int p = 0; p < Tile<D>::panels; ++p)
           load_box(sh.q[stage] + p * Tile<D>::panel_bytes(rows), &map_q, &sh.q_full[stage], 64 * p, block * rows, head, batch);
         load_bytes(sh.l2[stage], a.statistics.l2 + row, &sh.q_full[stage], 4 * rows);
+        if (i == 0) load_once(sh.v, &map_v, &sh.v_full);
         wait(&sh.grad_empty[stage], phase);
         arrive_expecting(&sh.grad_full[stage], Tile<D>::bytes(rows) + 4 * rows);
 #pragma unroll 1
@@ -224,7 +234,7 @@ __global__ void __launch_bounds__(384, 1)
   uint64_t k_rows = matrix<Tile<D>::row_bytes>(sh.k + group * Tile<D>::panel_bytes(64));
   uint64_t v_rows = matrix<Tile<D>::row_bytes>(sh.v + group * Tile<D>::panel_bytes(64));
   uint64_t k_columns = matrix<Tile<D>::row_bytes>(sh.k + (D <= 64 ? 0 : group * Tile<D>::panel_bytes(block_keys)));
-  wait(&sh.kv_full, 0);
+  if (turns > 0) wait(&sh.k_full, 0);
 
   int block = first;
 #pragma unroll 1
@@ -240,6 +250,7 @@ __global__ void __launch_bounds__(384, 1)
     for (int k = 0; k < D / 16; ++k)
       Wgmma<T, rows>::template shared<false, false>(s, k_rows + Tile<D>::along(k, block_keys), q_matrix + Tile<D>::along(k, rows), k > 0);
     commit_products();
+    wait(&sh.v_full, 0);
     wait(&sh.grad_full[stage], phase);
     pin(dp);
     fence_registers();

@@ -17,6 +17,16 @@ namespace sinter::cuda::hopper {
 // are empty, and never called (takes() in attention_hopper.cpp).
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
+// Built with -DSINTER_INJECT_DELAYS, every meeting of threads comes early or late at random: what depends on luck shows.
+__device__ __forceinline__ void perhaps_sleep() {
+#ifdef SINTER_INJECT_DELAYS
+  uint32_t clock, lane = threadIdx.x / 32 * 0x9e3779b9u + blockIdx.x * 0x85ebca6bu;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(clock));
+  uint32_t x = (clock ^ lane) * 0xc2b2ae35u;
+  if (x >> 29 == 0) __nanosleep(x >> 19 & 0x3ff);
+#endif
+}
+
 // ---- mbarriers: count arrivals and bytes; waiters name the phase (0, 1, 0, …) whose completion they wait for ----
 
 __device__ __forceinline__ void init_barrier(uint64_t* b, int arrivals) {
@@ -24,9 +34,11 @@ __device__ __forceinline__ void init_barrier(uint64_t* b, int arrivals) {
 }
 __device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void arrive(uint64_t* b) {
+  perhaps_sleep();
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 __device__ __forceinline__ void arrive_expecting(uint64_t* b, uint32_t bytes) {
+  perhaps_sleep();
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void wait(uint64_t* b, uint32_t phase) {
@@ -39,11 +51,13 @@ __device__ __forceinline__ void wait(uint64_t* b, uint32_t phase) {
       "done:\n}" ::"r"(shared_address(b)),
       "r"(phase)
       : "memory");
+  perhaps_sleep();
 }
 
 // ---- named barriers: some warps of the block ----
 
 __device__ __forceinline__ void sync_threads(int barrier, int threads) {
+  perhaps_sleep();
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 __device__ __forceinline__ void arrive_threads(int barrier, int threads) {
