@@ -43,7 +43,7 @@ template <int Stages> struct Turn {
   }
 };
 
-constexpr float minus_infinity = -INFINITY;
+[[maybe_unused]] constexpr float minus_infinity = -INFINITY;
 
 // The softmax of one tile: s becomes exp(scale·(s − m)); rescale says by what earlier sums shrink.
 template <bool Masked, int Keys>

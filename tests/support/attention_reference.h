@@ -1,0 +1,35 @@
+// Attention of random shapes, spelled out and by the op, for comparison on any device.
+#pragma once
+#include "support/values.h"
+
+namespace sinter {
+
+struct AttentionShape {
+  int64_t B, H, Hkv, Nq, Nk, D;
+  AttentionAttrs attrs;
+  std::string text() const;
+};
+AttentionShape random_attention(Rng& rng);
+
+struct AttentionInputs {
+  Tensor q, k, v, grad;
+};
+AttentionInputs random_inputs(const AttentionShape& s, Rng& rng, DType type, double size = 1);  // on the CPU
+AttentionInputs cast_to(const AttentionInputs& x, DType type);
+AttentionInputs on_device(const AttentionInputs& x, DeviceType device);
+// The same values where q, k, v and the gradient lie side by side, rows of one after rows of another, with NaN between and around them.
+// shift: elements by which all of it is moved from an aligned address.
+AttentionInputs among_nans(const AttentionInputs& x, int64_t shift = 0);
+
+struct AttentionResults {
+  Values o, lse, dq, dk, dv;
+};
+AttentionResults spelled_out(const AttentionShape& s, const AttentionInputs& x);
+AttentionResults by_the_op(const AttentionShape& s, const AttentionInputs& x);
+
+// Each of o, dq, dk, dv within `bound` of the norm, L within 1e-5.
+void expect_close(const AttentionResults& a, const AttentionResults& e, double bound, const std::string& what);
+// The largest error is at most twice that of `naive`, plus 1e-5.
+void expect_fair(const AttentionResults& a, const AttentionResults& naive, const AttentionResults& e, const std::string& what);
+
+}  // namespace sinter
