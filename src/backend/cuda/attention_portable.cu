@@ -1,0 +1,258 @@
+// Attention forward for any GPU since sm_80. A block owns some rows of queries, a warp 16 or 32 of them; keys and values
+// stream through shared memory and are never in it together with their successors: while scores are computed the values
+// arrive, while probabilities meet the values the next keys do. Two or three blocks share a multiprocessor, so that one
+// multiplies while another takes exponentials.
+// Speed of light: the tensor cores, 4·N²·D operations (half with a mask), or the special-function unit, N² exponentials
+// at 16 per clock and multiprocessor, which binds up to a head dimension of 32.
+#include "backend/cuda/attention.h"
+#include "backend/cuda/attention_portable.cuh"
+
+namespace sinter::cuda {
+
+namespace portable {
+
+namespace {
+
+// A way to cut the problem. Wide: the most work per byte loaded. Narrow: more blocks where the wide ones would leave
+// multiprocessors idle, less shared memory, any number of warps.
+template <Math M_, int D_, bool Wide_> struct ForwardTiling {
+  static constexpr Math M = M_;
+  static constexpr int D = D_;
+  static constexpr bool wide = Wide_;
+  static constexpr int fragments = wide ? 2 : 1;  // rows of a warp / 16
+  static constexpr int warps = wide ? 4 : 8;      // narrow: at most
+  static constexpr int keys = !wide ? 32 : is_fp32<M> ? (D > 32 ? 32 : 64) : D > 64 ? 64 : 96;
+  static constexpr int group = D <= 64 || !wide ? D / 8 : 2;  // see product_of_columns
+  static constexpr int blocks = wide ? 2 : 1;                           // per multiprocessor: caps registers
+};
+
+template <class Tiling> int64_t forward_bytes(int warps, int stage) {
+  return (int64_t(warps) * 16 * Tiling::fragments + 2 * stage) * row_bytes<Tiling::M, Tiling::D>;
+}
+
+template <class Tiling>
+__global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(const __grid_constant__ Arguments a) {
+  constexpr Math M = Tiling::M;
+  constexpr int D = Tiling::D, MF = Tiling::fragments, N = Tiling::keys / 8, row = row_bytes<M, D>;
+  using T = Element<M>;
+  extern __shared__ __align__(16) unsigned char shared[];
+
+  const int threads = Tiling::wide ? Tiling::warps * 32 : int(blockDim.x);
+  const int rows = threads / 32 * 16 * MF, stage_keys = Tiling::wide ? Tiling::keys : a.stage;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  int block, index;
+  a.order.place(blockIdx.x, block, index);
+  const int batch = index / a.heads, head = index % a.heads, kv_head = head / (a.heads / a.kv_heads);
+  const T* k = a.k.at<const T>(batch, kv_head);
+  const T* v = a.v.at<const T>(batch, kv_head);
+
+  const uint32_t q_tile = shared_address(shared), k_tile = q_tile + rows * row, v_tile = k_tile + stage_keys * row;
+  const int first_row = block * rows, my_row = first_row + warp * 16 * MF;
+  // Keys that some row of the block sees, keys that all rows of the warp see.
+  const int block_sees = min(a.keys, max(0, min(first_row + rows, a.queries) + a.offset));
+  const int all_see = min(a.keys, my_row + a.offset + 1);
+
+  auto load_keys = [&](int first) {
+    fill<M, D>(k_tile, k, a.k.row, stage_keys, a.keys - first, a, thread, threads);
+    k += int64_t(stage_keys) * a.k.row;
+    commit_copies();
+  };
+  auto load_values = [&](int first) {
+    fill<M, D>(v_tile, v, a.v.row, stage_keys, a.keys - first, a, thread, threads);
+    v += int64_t(stage_keys) * a.v.row;
+    commit_copies();
+  };
+  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row, a,
+             thread, threads);
+  if (block_sees > 0) load_keys(0);
+  if (a.query_signs != 0xffffffffu) {
+    wait_for_copies();
+    __syncthreads();
+    for (int i = thread; i < rows * row / 4; i += threads)
+      store_shared(q_tile + 4 * i, a.query_signs == 0 ? 0 : load_shared(q_tile + 4 * i) ^ a.query_signs);
+  }
+
+  const uint32_t my_queries = q_tile + warp * 16 * MF * row + rows_first(lane, row);
+  const uint32_t my_keys = k_tile + halves_first(lane, row), my_values = v_tile + columns_at<M>(lane, row);
+  const float factor = a.factor;
+
+  float o[MF][D / 8][4], largest[MF][2], sum[MF][2];
+  clear(o);
+#pragma unroll
+  for (int i = 0; i < MF; ++i)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) largest[i][r] = -infinity, sum[i][r] = 0.0f;
+
+  for (int stage = 0; stage < block_sees; stage += stage_keys) {
+    wait_for_copies();
+    __syncthreads();  // the keys are here, and nobody uses the values before
+    load_values(stage);
+    const int end = min(block_sees, stage + stage_keys);
+    int first = stage;
+    do {
+      const bool last = Tiling::wide || first + Tiling::keys >= end;
+      float s[MF][N][4];
+      product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, my_keys + (first - stage) * row);
+      if (first == stage) wait_for_copies();
+      if (first == stage || last) __syncthreads();  // the values are here; nobody uses these keys any more
+      if (last && stage + stage_keys < block_sees) load_keys(stage + stage_keys);
+
+      if (first + Tiling::keys > all_see) {
+#pragma unroll
+        for (int i = 0; i < MF; ++i)
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            int sees = min(a.keys, my_row + 16 * i + 8 * r + lane / 4 + a.offset + 1) - first - lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < N; ++j)
+#pragma unroll
+              for (int e = 0; e < 2; ++e)
+                if (8 * j + e >= sees) s[i][j][2 * r + e] = -infinity;
+          }
+      }
+#pragma unroll
+      for (int i = 0; i < MF; ++i)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float m = largest[i][r];
+#pragma unroll
+          for (int j = 0; j < N; ++j) m = fmaxf(m, fmaxf(s[i][j][2 * r], s[i][j][2 * r + 1]));
+          m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+          m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+          // A row that has seen nothing yet: −inf − −inf would be NaN.
+          float base = m == -infinity ? 0.0f : m * factor;
+          float decay = fast_exp2(largest[i][r] * factor - base);
+          largest[i][r] = m;
+          float total = 0.0f;
+#pragma unroll
+          for (int j = 0; j < N; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              float& p = s[i][j][2 * r + e];
+              p = fast_exp2(p * factor - base);
+              total += p;
+            }
+          sum[i][r] = sum[i][r] * decay + total;
+#pragma unroll
+          for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
+        }
+      product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
+      first += Tiling::keys;
+    } while (!Tiling::wide && first < end);
+  }
+
+  T* out = a.o.at<T>(batch, head);
+  float* logsumexp = a.logsumexp + batch * a.l_batch + head * a.l_head;
+#pragma unroll
+  for (int i = 0; i < MF; ++i)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float total = sum[i][r];
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
+      int query = my_row + 16 * i + 8 * r + lane / 4;
+      if (query >= a.queries) continue;
+      float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+      if (total != total) inverse = total;  // NaN in, NaN out
+      if (lane % 4 == 0)
+        logsumexp[query * a.l_row] = total == 0.0f ? -infinity : largest[i][r] * factor * ln_2 + logf(total);
+      T* to = out + int64_t(query) * a.o.row;
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j)
+        store_result(to, 8 * j + lane % 4 * 2, o[i][j][2 * r] * inverse, o[i][j][2 * r + 1] * inverse, a);
+    }
+}
+
+template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
+  constexpr const char* name = "attention (portable)";
+  using Wide = ForwardTiling<M, D, true>;
+  using Narrow = ForwardTiling<M, D, false>;
+  const auto& attrs = call.attrs.as<AttentionAttrs>();
+  const int64_t limit = shared_memory_limit(name);
+  constexpr int wide_rows = Wide::warps * 16 * Wide::fragments;
+
+  // The maximum is taken before scaling, which needs a positive scale: another one's sign goes to the queries.
+  if (attrs.scale == 0) a.query_signs = 0, a.factor = 1;
+  else if (attrs.scale < 0) a.query_signs = is_fp32<M> ? 0x80000000u : 0x80008000u, a.factor = -a.factor;
+
+  bool wide = false;
+  int warps = 4;
+  if (attrs.tile == 0) {
+    wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors() &&
+           forward_bytes<Wide>(Wide::warps, Wide::keys) <= limit;
+    a.stage = wide ? Wide::keys : forward_bytes<Narrow>(warps, 64) <= limit ? 64 : 32;
+  } else {
+    warps = attrs.tile / 16;
+    a.stage = attrs.tile;
+  }
+  const int64_t bytes = wide ? forward_bytes<Wide>(warps, a.stage) : forward_bytes<Narrow>(warps, a.stage);
+  if (bytes > limit) refuse_tile(name, attrs.tile, bytes, limit);
+
+  const int64_t blocks = ceil_div(a.queries, wide ? wide_rows : warps * 16);
+  a.order = order_of(a, blocks, a.heads * a.batches, attrs.causal, true);
+  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32, bytes,
+               stream_of(call), a);
+}
+
+}  // namespace
+
+Arguments arguments_of(const char* kernel, const KernelCall& call) {
+  const TensorRef &q = call.in[0], &k = call.in[1], &v = call.in[2];
+  const auto& attrs = call.attrs.as<AttentionAttrs>();
+  if (call.accumulate) refuse(kernel, "cannot accumulate");
+  need_floats(kernel, {&q, &k, &v});
+  if (k.dtype != q.dtype || v.dtype != q.dtype) refuse(kernel, "q, k and v must have one element type");
+  if (q.dims[3] < 1 || q.dims[3] > 128)
+    refuse(kernel, "head dimension " + std::to_string(q.dims[3]) + " is not supported; it must be from 1 to 128");
+  if (attrs.tile != 0 && attrs.tile != 32 && attrs.tile != 64 && attrs.tile != 128)
+    refuse(kernel, "tile " + std::to_string(attrs.tile) + " is not supported; use 32, 64 or 128");
+  constexpr int64_t most = int64_t(1) << 30;  // row numbers and their sums are ints
+  if (q.dims[2] > most || k.dims[2] > most || q.dims[0] * q.dims[1] > most) refuse(kernel, "too many rows or heads");
+
+  Arguments a;
+  a.q = strided(kernel, q), a.k = strided(kernel, k), a.v = strided(kernel, v);
+  a.batches = int(q.dims[0]), a.heads = int(q.dims[1]), a.kv_heads = int(k.dims[1]);
+  a.queries = int(q.dims[2]), a.keys = int(k.dims[2]), a.dim = int(q.dims[3]);
+  int64_t offset = attrs.causal ? attrs.causal_offset : a.keys;
+  a.offset = int(std::min<int64_t>(std::max<int64_t>(offset, -int64_t(a.queries)), a.keys));
+  a.scale = float(attrs.scale);
+  a.factor = float(attrs.scale * 1.4426950408889634);
+  a.vectors = whole_chunks(q) && whole_chunks(k) && whole_chunks(v);
+  return a;
+}
+
+Order order_of(const Arguments&, int64_t blocks, int heads, bool causal, bool descending) {
+  Order order;
+  order.blocks = int(blocks), order.heads = heads, order.multiprocessors = multiprocessors();
+  order.descending = causal && descending;
+  order.balanced = causal && blocks * heads <= 4 * order.multiprocessors;
+  return order;
+}
+
+void refuse_tile(const char* kernel, int tile, int64_t bytes, int64_t limit) {
+  refuse(kernel, (tile ? "tile " + std::to_string(tile) : std::string("its smallest tile")) + " needs " +
+                     std::to_string(bytes) + " bytes of shared memory per block, where the device has " +
+                     std::to_string(limit));
+}
+
+}  // namespace portable
+
+void portable_attention(const KernelCall& call) {
+  constexpr const char* name = "attention (portable)";
+  const TensorRef &q = call.in[0], &o = call.out[0], &l = call.out[1];
+  portable::Arguments a = portable::arguments_of(name, call);
+  if (o.dtype != q.dtype || l.dtype != DType::f32) refuse(name, "o must have q's element type, L fp32");
+  a.o = portable::strided(name, o);
+  a.logsumexp = l.as<float>();
+  a.l_batch = l.strides[0], a.l_head = l.strides[1], a.l_row = l.strides[2];
+  a.paired = portable::whole_pairs(o);
+  if (numel_of(q) == 0) return;
+  auto run = [&](auto m, auto d) { portable::run_forward<m(), d()>(call, a); };
+  using portable::Math;
+  if (q.dtype == DType::bf16) portable::with_tile_dim<Math::bf16>(a.dim, run);
+  else if (q.dtype == DType::f16) portable::with_tile_dim<Math::f16>(a.dim, run);
+  else if (call.math == MathMode::tf32) portable::with_tile_dim<Math::tf32>(a.dim, run);
+  else portable::with_tile_dim<Math::tf32x3>(a.dim, run);
+}
+
+}  // namespace sinter::cuda
