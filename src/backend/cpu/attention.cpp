@@ -90,12 +90,6 @@ SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t 
     load_strip(spare + i * t.dims[3], row_at(t, b, h, first + i), t.dtype, t.dims[3], 1);
   return {spare, t.dims[3]};
 }
-template <class A>
-SINTER_INLINE void store_tile(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, const A* from,
-                              int64_t ld) {
-  for (int64_t i = 0; i < rows; ++i)
-    store_strip(row_at(t, b, h, first + i), t.dtype, t.dims[3], 1, from + i * ld, false);
-}
 template <class A> SINTER_INLINE A& stat_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
   return t.as<A>()[b * t.strides[0] + h * t.strides[1] + i * t.strides[2]];
 }
@@ -120,6 +114,16 @@ template <class A>
 SINTER_INLINE void queries_in_lanes(A* to, const Problem<A>& P, const Tile<A>& from, int64_t rows, A scale) {
   if (rows < P.width) zero(to, P.D * P.width);
   transpose(to, P.width, from.data, from.ld, rows, P.D, scale);
+}
+
+// Rows of t = scale · fromᵀ, where from is (D × width).
+template <class A>
+SINTER_INLINE void store_queries(const TensorRef& t, const Problem<A>& P, int64_t b, int64_t h, int64_t q0,
+                                 int64_t rows, const A* from, A scale, A* spare) {
+  if (t.dtype == dtype_for<A>)
+    return transpose(reinterpret_cast<A*>(row_at(t, b, h, q0)), t.strides[2], from, P.width, P.D, rows, scale);
+  transpose(spare, P.D, from, P.width, P.D, rows, scale);
+  for (int64_t i = 0; i < rows; ++i) store_strip(row_at(t, b, h, q0 + i), t.dtype, P.D, 1, spare + i * P.D, false);
 }
 
 // One step of the online softmax on the columns [column, width): s becomes 2^(s − m), and m, l and out follow.
@@ -184,8 +188,7 @@ template <class A> void forward(const KernelCall& call) {
       for (int64_t d = 0; d < D; ++d)
 #pragma omp simd
         for (int64_t i = 0; i < W; ++i) out[d * W + i] *= l[i];
-      transpose(rows_of_block, D, out, W, D, rows, A(1));
-      store_tile(o, b, h, q0, rows, rows_of_block, D);
+      store_queries(o, P, b, h, q0, rows, out, A(1), rows_of_block);
     }
   });
 }
@@ -276,10 +279,10 @@ template <class A> void backward(const KernelCall& call) {
   int64_t splits = workspace::attention_splits(pairs, P.group * P.Nq), size = P.Nk * P.padded;
   A* sums = static_cast<A*>(call.workspace);  // (splits, B, Hkv): dk / scale, then dv, each (Nk, D in whole vectors)
   parallel_for(pairs * splits, 1, [&](int64_t begin, int64_t end) {
-    Parts<A> parts{buffer<A>(0, QueryBlock<A>::space(P) + 2 * W * P.padded + 2 * key_block * (W + P.padded))};
+    Parts<A> parts{buffer<A>(0, QueryBlock<A>::space(P) + W * P.padded + 2 * key_block * (W + P.padded))};
     QueryBlock<A> x(P, parts);
-    A *dqt = parts.take(D * W), *dq_rows = parts.take(W * D), *s = parts.take(key_block * W),
-      *dp = parts.take(key_block * W), *tile_k = parts.take(key_block * D), *tile_v = parts.take(key_block * D);
+    A *dqt = parts.take(D * W), *s = parts.take(key_block * W), *dp = parts.take(key_block * W),
+      *tile_k = parts.take(key_block * D), *tile_v = parts.take(key_block * D);
     for (int64_t task = begin; task < end; ++task) {
       int64_t split = task / pairs, pair = task % pairs, b = pair / P.Hkv, kv = pair % P.Hkv;
       A *sum_k = sums + 2 * task * size, *sum_v = sum_k + size;
@@ -300,24 +303,25 @@ template <class A> void backward(const KernelCall& call) {
           add_product(sum_k + k0 * P.padded, P, {dp + column, W, 1}, x.q, keys, rows, column);
           multiply(dqt + column, W, K.columns(), dp + column, W, D, W - column, keys, true);
         });
-        transpose(dq_rows, D, dqt, W, D, rows, P.scale);
-        store_tile(dq, b, h, q0, rows, dq_rows, D);
+        store_queries(dq, P, b, h, q0, rows, dqt, P.scale, x.spare);
       }
     }
   });
   parallel_for(pairs * P.Nk, rows_per_range(2 * D * splits), [&](int64_t begin, int64_t end) {
-    A* row = buffer<A>(0, D);
+    A* spare = buffer<A>(0, D);
     for (int64_t r = begin; r < end; ++r)
       for (int64_t which = 0; which < 2; ++which) {
         int64_t pair = r / P.Nk, i = r % P.Nk;
+        const TensorRef& to = which == 0 ? dk : dv;
         A scale = which == 0 ? P.scale : A(1);
-        zero(row, D);
+        char* at = row_at(to, pair / P.Hkv, pair % P.Hkv, i);
+        A* row = to.dtype == dtype_for<A> ? reinterpret_cast<A*>(at) : spare;
         for (int64_t split = 0; split < splits; ++split) {
           const A* part = sums + (2 * (split * pairs + pair) + which) * size + i * P.padded;
 #pragma omp simd
-          for (int64_t d = 0; d < D; ++d) row[d] += scale * part[d];
+          for (int64_t d = 0; d < D; ++d) row[d] = scale * part[d] + (split ? row[d] : A(0));
         }
-        store_tile(which == 0 ? dk : dv, pair / P.Hkv, pair % P.Hkv, i, 1, row, D);
+        if (row == spare) store_strip(at, to.dtype, D, 1, spare, false);
       }
   });
 }

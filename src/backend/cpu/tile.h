@@ -35,9 +35,12 @@ constexpr int tile_rows = 4, tile_vectors = vector_bytes == 64 ? 4 : 2;
 template <int R, int C, class A>
 SINTER_INLINE void multiply_in_registers(A* c, int64_t ldc, Elements<A> a, const A* b, int64_t ldb, int64_t k,
                                          bool accumulate) {
-  Vector<A> sum[R][C];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < C; ++v) sum[r][v] = accumulate ? load_vector(c + r * ldc + v * lanes<A>) : Vector<A>{};
+  Vector<A> sum[R][C] = {};
+  if (accumulate) {
+    const A* row = c;  // walked, not computed: sixteen addresses at once would not fit in registers
+    for (int r = 0; r < R; ++r, row += ldc)
+      for (int v = 0; v < C; ++v) sum[r][v] = load_vector(row + v * lanes<A>);
+  }
   for (int64_t i = 0; i < k; ++i) {
     Vector<A> x[C];
     for (int v = 0; v < C; ++v) x[v] = load_vector(b + i * ldb + v * lanes<A>);
@@ -46,8 +49,8 @@ SINTER_INLINE void multiply_in_registers(A* c, int64_t ldc, Elements<A> a, const
       for (int v = 0; v < C; ++v) sum[r][v] += y * x[v];
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < C; ++v) store_vector(c + r * ldc + v * lanes<A>, sum[r][v]);
+  for (int r = 0; r < R; ++r, c += ldc)
+    for (int v = 0; v < C; ++v) store_vector(c + v * lanes<A>, sum[r][v]);
 }
 
 // Calls visit.operator()<C>(i) for vectors i, i + 1, … i + C − 1 of [begin, end), which are whole vectors, C at most tile_vectors.
