@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "nn/transformer.h"
+#include "support/gpu.h"
 #include "support/values.h"
 
 namespace sinter {
@@ -43,12 +44,11 @@ ModelConfig little(AttentionKind kind, int64_t kv_heads) {
 }
 
 // The loss and the gradient of every parameter.
-Values results_of(const ModelConfig& c, DType type) {
-  Parameters p({DeviceType::cpu, type, {}, 7});
+Values results_of(const ModelConfig& c, DType type, DeviceType device = DeviceType::cpu) {
+  Parameters p({device, type, {}, 7});
   std::unique_ptr<Model> model = make_transformer(c, p);
   p.allocate();
-  Tensor tokens = zeros({2, c.ctx}, DType::i64, DeviceType::cpu),
-         targets = zeros({2, c.ctx}, DType::i64, DeviceType::cpu);
+  Tensor tokens = zeros({2, c.ctx}, DType::i64, device), targets = zeros({2, c.ctx}, DType::i64, device);
   fill_integers(tokens, 1, 1, 0, c.vocab);
   fill_integers(targets, 1, 2, 0, c.vocab);
   Tensor loss = cross_entropy(model->logits(tokens), targets);
@@ -69,6 +69,19 @@ TEST(ModelAttention, EveryImplementationGivesTheSameLossAndGradients) {
       EXPECT_LE(normwise_error(results_of(c, DType::f64), expected), 1e-12) << name_of(kind) << " kv " << kv_heads;
       EXPECT_LE(normwise_error(results_of(c, DType::f32), expected), 1e-5) << name_of(kind) << " kv " << kv_heads;
     }
+  }
+}
+
+TEST(ModelAttentionGpu, EveryImplementationGivesTheSameLossAndGradients) {
+  SINTER_REQUIRE_GPU();
+  std::vector<AttentionKind> kinds = {AttentionKind::naive};
+  if (choose_attention(AttentionKind::automatic, DeviceType::cuda, 8).kind == AttentionKind::flash)
+    kinds = {AttentionKind::naive, AttentionKind::flash, AttentionKind::portable};
+  for (int64_t kv_heads : {6, 2, 1}) {
+    Values expected = results_of(little(AttentionKind::naive, kv_heads), DType::f64);
+    for (AttentionKind kind : kinds)
+      EXPECT_LE(normwise_error(results_of(little(kind, kv_heads), DType::f32, DeviceType::cuda), expected), 1e-5)
+          << name_of(kind) << " kv " << kv_heads;
   }
 }
 
