@@ -103,10 +103,10 @@ TEST(ModelAttention, FewerKeyValueHeadsShrinkTheirParameters) {
 // Shared heads against the same heads written out, in float64.
 TEST(NaiveAttention, SharedHeadsEqualRepeatedOnes) {
   Rng rng(3);
-  for (auto [B, H, shared, N, D] :
+  for (std::array<int64_t, 5> shape :
        std::vector<std::array<int64_t, 5>>{{2, 6, 2, 13, 8}, {1, 4, 1, 70, 6}, {3, 5, 5, 9, 4}})
     for (bool causal : {true, false}) {
-      int64_t group = H / shared;
+      int64_t B = shape[0], H = shape[1], shared = shape[2], N = shape[3], D = shape[4], group = H / shared;
       Tensor q = random_tensor(rng, {B, H, N, D}, DType::f64), g = random_tensor(rng, {B, H, N, D}, DType::f64);
       Tensor k = random_tensor(rng, {B, shared, N, D}, DType::f64),
              v = random_tensor(rng, {B, shared, N, D}, DType::f64);
