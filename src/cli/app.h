@@ -27,7 +27,7 @@ CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& v
 // What commands with a model and with attention alone say of the same flags.
 constexpr const char* attention_help =
     "naive (scores are kept), flash (they are not), tiled (CPU, the readable reference), portable (CUDA), or auto: "
-    "flash where there is a kernel, otherwise naive (default)";
+    "flash where there is a kernel, otherwise naive";
 constexpr const char* deterministic_help = "the same bits every time, also from flash attention's backward pass";
 
 // --json, --table and --plot, the same for every subcommand.

@@ -76,7 +76,7 @@ void add_attention_flags(CLI::App& command, AttentionFlags& f) {
   add("--ctx", f.ctx, "positions", "N,..", shape);
   add("--head-dim", f.head_dim, "width of a head", "N,..", shape);
   command.add_flag("--full", f.full, "without the causal mask")->group(shape);
-  add_text(command, "--attention", f.attention, attention_help, "NAME,..", run);
+  add("--attention", f.attention, attention_help, "NAME,..", run);
   add("--tile", f.tile, "rows and columns of a tile, for tiled and portable", "N,..", run);
   command.add_flag("--deterministic", f.deterministic, deterministic_help)->group(run);
   add("--device", f.device, "where to run (default: cuda if there is a GPU)", "cpu|cuda", run);

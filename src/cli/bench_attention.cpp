@@ -17,7 +17,7 @@ Examples:
   sinter bench attention --sweep                                     naive against flash, ctx 128 to 65536, bf16 and fp32
   sinter bench attention --leaderboard --peer cudnn,flash            16 heads of 64, ctx 16384, beside PyTorch's kernels
   sinter bench attention --device cpu --ctx 512,1024,2048 --attention naive,tiled,flash
-  sinter bench attention --heads 32 --kv-heads 8 --ctx 8192 --head-dim 128 --dtype bf16 --deterministic
+  sinter bench attention --heads 32 --kv-heads 8 --ctx 8192 --head-dim 128 --dtype bf16 --attention flash --deterministic
   sinter bench attention --attention tiled --tile 32,64,128 --ctx 2048 --plot tiles.svg)";
 
 // What a table says where no flag does.

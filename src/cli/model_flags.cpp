@@ -59,7 +59,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
            "FILE", shape);
   add("device", "cpu|cuda", "where to run (default: cuda if there is a GPU)", run);
   add("dtype", "NAME,..", "fp32, tf32, bf16, fp16; 16-bit means mixed precision with fp32 masters (default fp32)", run);
-  add("attention", "NAME,..", attention_help, run);
+  add("attention", "NAME,..", (std::string(attention_help) + " (default auto)").c_str(), run);
   command
       .add_flag_callback(
           "--deterministic", [&flags] { flags.text["deterministic"] = "true"; }, deterministic_help)

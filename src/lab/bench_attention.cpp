@@ -24,10 +24,14 @@ bool comparable(const AttentionConfig& a, const AttentionConfig& b) {
   return x == y;
 }
 
+// Written ahead of each pass on a GPU: it takes the device longer than the host needs to submit a pass, so that the events
+// see no launch gaps; it also empties the caches, as between the layers of a model.
+constexpr int64_t ahead_bytes = int64_t(512) << 20;
+
 Variant prepared(const AttentionConfig& c) {
   Variant v{c, predict(c), {}, {}};
   allocator_of(c.device).release_cached();
-  int64_t free = backend_of(c.device).free_bytes();
+  int64_t free = backend_of(c.device).free_bytes() - (c.device == DeviceType::cuda ? ahead_bytes : 0);
   if (v.need.peak_bytes > free) v.oom = attention_oom(c, v.need, why_it_does_not_fit(c, v.need, free), free);
   return v;
 }
@@ -96,9 +100,7 @@ std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const Atte
   bool cuda = c.device == DeviceType::cuda;
   allocator.release_cached();
   {
-    // Writing this takes the device longer than the host needs to submit a pass, so that the events see no launch gaps; it
-    // also empties the caches, as between the layers of a model.
-    Tensor ahead = cuda ? empty({128 << 20}, DType::f32, c.device) : Tensor();
+    Tensor ahead = cuda ? empty({ahead_bytes / 4}, DType::f32, c.device) : Tensor();
     int64_t before = allocator.stats().allocated;
     allocator.reset_peak();
     AttentionWork work(c, c.device);

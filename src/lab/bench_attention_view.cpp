@@ -37,6 +37,7 @@ std::string name_of_row(const Json& r) {
   std::string name = r.at("attention");
   if (!is_ours(r)) name = r.at("engine");
   if (r.contains("tile")) name += fmt::format(", tile {}", r["tile"].get<int>());
+  if (r.value("pass", "") == "forward") name += ", forward only";
   return name + (r.value("deterministic", false) ? ", deterministic" : "");
 }
 

@@ -205,7 +205,7 @@ Table overview(const Json& results) {
     auto top = [&](const Json* p) {
       return p ? fmt::format("{} ×{}", cut(p->at("top").at("name"), 44), count_text(p->at("top").at("instances"))) : "";
     };
-    for (std::string s :
+    for (const std::string& s :
          {ms_text(r.at("wall_ms")), fmt::format("{:+.1f}", 100 * (r.at("slowdown").get<double>() - 1)),
           ms_text(d.at("busy_ms")), ms_text(d.at("idle_ms")),
           d.at("busy_and_idle_to_events").is_number()

@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "nn/transformer.h"
+#include "support/gpu.h"
 #include "support/values.h"
 
 namespace sinter {
@@ -43,12 +44,11 @@ ModelConfig little(AttentionKind kind, int64_t kv_heads) {
 }
 
 // The loss and the gradient of every parameter.
-Values results_of(const ModelConfig& c, DType type) {
-  Parameters p({DeviceType::cpu, type, {}, 7});
+Values results_of(const ModelConfig& c, DType type, DeviceType device = DeviceType::cpu) {
+  Parameters p({device, type, {}, 7});
   std::unique_ptr<Model> model = make_transformer(c, p);
   p.allocate();
-  Tensor tokens = zeros({2, c.ctx}, DType::i64, DeviceType::cpu),
-         targets = zeros({2, c.ctx}, DType::i64, DeviceType::cpu);
+  Tensor tokens = zeros({2, c.ctx}, DType::i64, device), targets = zeros({2, c.ctx}, DType::i64, device);
   fill_integers(tokens, 1, 1, 0, c.vocab);
   fill_integers(targets, 1, 2, 0, c.vocab);
   Tensor loss = cross_entropy(model->logits(tokens), targets);
@@ -72,6 +72,19 @@ TEST(ModelAttention, EveryImplementationGivesTheSameLossAndGradients) {
   }
 }
 
+TEST(ModelAttentionGpu, EveryImplementationGivesTheSameLossAndGradients) {
+  SINTER_REQUIRE_GPU();
+  std::vector<AttentionKind> kinds = {AttentionKind::naive};
+  if (choose_attention(AttentionKind::automatic, DeviceType::cuda, 8).kind == AttentionKind::flash)
+    kinds = {AttentionKind::naive, AttentionKind::flash, AttentionKind::portable};
+  for (int64_t kv_heads : {6, 2, 1}) {
+    Values expected = results_of(little(AttentionKind::naive, kv_heads), DType::f64);
+    for (AttentionKind kind : kinds)
+      EXPECT_LE(normwise_error(results_of(little(kind, kv_heads), DType::f32, DeviceType::cuda), expected), 1e-5)
+          << name_of(kind) << " kv " << kv_heads;
+  }
+}
+
 TEST(ModelAttention, FewerKeyValueHeadsShrinkTheirParameters) {
   auto built = [](int64_t kv_heads) {
     auto p = std::make_unique<Parameters>(Parameters::Options{DeviceType::meta, DType::f32, {}, 0});
@@ -90,10 +103,10 @@ TEST(ModelAttention, FewerKeyValueHeadsShrinkTheirParameters) {
 // Shared heads against the same heads written out, in float64.
 TEST(NaiveAttention, SharedHeadsEqualRepeatedOnes) {
   Rng rng(3);
-  for (auto [B, H, shared, N, D] :
+  for (std::array<int64_t, 5> shape :
        std::vector<std::array<int64_t, 5>>{{2, 6, 2, 13, 8}, {1, 4, 1, 70, 6}, {3, 5, 5, 9, 4}})
     for (bool causal : {true, false}) {
-      int64_t group = H / shared;
+      int64_t B = shape[0], H = shape[1], shared = shape[2], N = shape[3], D = shape[4], group = H / shared;
       Tensor q = random_tensor(rng, {B, H, N, D}, DType::f64), g = random_tensor(rng, {B, H, N, D}, DType::f64);
       Tensor k = random_tensor(rng, {B, shared, N, D}, DType::f64),
              v = random_tensor(rng, {B, shared, N, D}, DType::f64);
