@@ -15,7 +15,7 @@
 // A task owns some blocks of queries, and their dq; what it adds to dk and dv goes to sums of its own in the workspace, and
 // the sums are added in order at the end. How many there are follows from the shape (workspace::attention_splits), so the
 // result does not depend on the number of threads.
-#include "backend/cpu/strips.h"
+#include "backend/cpu/attention_shape.h"
 #include "backend/cpu/tile.h"
 #include "backend/workspace.h"
 
@@ -28,28 +28,17 @@ constexpr int64_t masked_keys = 16;   // what only some see: smaller, so that le
 
 template <class A> constexpr A log2_e = A(1.44269504088896340736);
 
-template <class A> struct Problem {
-  int64_t B, H, Hkv, Nq, Nk, D;
+template <class A> struct Problem : AttentionShape {
   A scale;
-  bool causal;
-  int64_t offset;
   int64_t width;   // queries of a block, whole vectors
   int64_t blocks;  // of queries
   int64_t padded;  // D in whole vectors
-  int64_t group;   // query heads per key/value head
 
-  explicit Problem(const KernelCall& call) {
-    const TensorRef &q = call.in[0], &k = call.in[1];
-    const auto& a = call.attrs.as<AttentionAttrs>();
-    B = q.dims[0], H = q.dims[1], Hkv = k.dims[1], Nq = q.dims[2], Nk = k.dims[2], D = q.dims[3];
-    scale = A(a.scale), causal = a.causal, offset = a.causal_offset;
+  explicit Problem(const KernelCall& call) : AttentionShape(call), scale(A(call.attrs.as<AttentionAttrs>().scale)) {
     width = min_of(most_queries, whole_vectors<A>(max_of<int64_t>(Nq, 1)));
     blocks = (Nq + width - 1) / width;
     padded = whole_vectors<A>(max_of<int64_t>(D, 1));
-    group = Hkv ? H / Hkv : 1;
   }
-  // How many keys query i sees: the first so many.
-  SINTER_INLINE int64_t sees(int64_t i) const { return causal ? max_of<int64_t>(0, min_of(Nk, i + offset + 1)) : Nk; }
 
   // Cuts the keys that some of the queries see into blocks: visit(first key, keys, first column, masked).
   // Columns before the first see none of the block's keys.
@@ -80,9 +69,6 @@ template <class A> struct Tile {
   SINTER_INLINE Elements<A> rows() const { return {data, ld, 1}; }
   SINTER_INLINE Elements<A> columns() const { return {data, 1, ld}; }
 };
-SINTER_INLINE char* row_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
-  return static_cast<char*>(t.data) + (b * t.strides[0] + h * t.strides[1] + i * t.strides[2]) * size_of(t.dtype);
-}
 template <class A>
 SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, A* spare) {
   if (t.dtype == dtype_for<A>) return {reinterpret_cast<const A*>(row_at(t, b, h, first)), t.strides[2]};
@@ -90,10 +76,6 @@ SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t 
     load_strip(spare + i * t.dims[3], row_at(t, b, h, first + i), t.dtype, t.dims[3], 1);
   return {spare, t.dims[3]};
 }
-template <class A> SINTER_INLINE A& stat_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
-  return t.as<A>()[b * t.strides[0] + h * t.strides[1] + i * t.strides[2]];
-}
-
 template <class A> SINTER_INLINE void zero(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
 template <class A> SINTER_INLINE void fill(A* p, int64_t n, A value) {
   for (int64_t i = 0; i < n; ++i) p[i] = value;
@@ -328,12 +310,20 @@ template <class A> void backward(const KernelCall& call) {
 
 bool is_double(const KernelCall& call) { return call.in[0].dtype == DType::f64; }
 
+bool wants_tiled(const KernelCall& call) {
+  AttentionKernel kernel = call.attrs.as<AttentionAttrs>().kernel;
+  if (kernel == AttentionKernel::portable) cpu::refuse_portable_attention();
+  return kernel == AttentionKernel::tiled;
+}
+
 }  // namespace
 
 void attention(const KernelCall& call) {
+  if (wants_tiled(call)) return attention_tiled(call);
   with_compute_type(is_double(call), [&]<class A>() { forward<A>(call); });
 }
 void attention_backward(const KernelCall& call) {
+  if (wants_tiled(call)) return attention_tiled_backward(call);
   with_compute_type(is_double(call), [&]<class A>() { backward<A>(call); });
 }
 
