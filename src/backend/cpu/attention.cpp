@@ -191,13 +191,13 @@ template <class A> SINTER_INLINE void rows_in_panels(A* to, const Problem<A>& P,
             to[i * panel<A> + e] = e < there ? from.data[i * from.ld + first + e] : A(0);
 }
 
-// sum (keys × D) += left · rows, of which the first `skipped` do not count.
+// sum (keys × D) = left · rows, or += that; the first `skipped` rows do not count.
 template <class A>
-SINTER_INLINE void add_product(A* sum, const Problem<A>& P, Elements<A> left, const A* panels, int64_t keys,
-                               int64_t rows, int64_t skipped) {
+SINTER_INLINE void product_with(A* sum, const Problem<A>& P, Elements<A> left, const A* panels, int64_t keys,
+                                int64_t rows, int64_t skipped, bool accumulate) {
   for (int64_t first = 0; first < P.padded; first += panel<A>, panels += rows * panel<A>)
     multiply(sum + first, P.padded, left, panels + skipped * panel<A>, panel<A>, keys,
-             min_of(panel<A>, P.padded - first), rows - skipped, true);
+             min_of(panel<A>, P.padded - first), rows - skipped, accumulate);
 }
 
 // What backward needs of a block of queries.
@@ -268,8 +268,11 @@ template <class A> void backward(const KernelCall& call) {
     for (int64_t task = begin; task < end; ++task) {
       int64_t split = task / pairs, pair = task % pairs, b = pair / P.Hkv, kv = pair % P.Hkv;
       A *sum_k = sums + 2 * task * size, *sum_v = sum_k + size;
-      zero(sum_k, 2 * size);
-      // Blocks are dealt out in turn, the late ones first, because they see the most keys.
+      // Blocks are dealt out in turn, the late ones first, because they see the most keys. So the first of them sees what
+      // the others see: it writes the sums and they add to them.
+      int64_t seen = split < items ? P.sees(min_of(P.Nq, (P.blocks - split / P.group) * W) - 1) : 0;
+      zero(sum_k + seen * P.padded, (P.Nk - seen) * P.padded);
+      zero(sum_v + seen * P.padded, (P.Nk - seen) * P.padded);
       for (int64_t item = split; item < items; item += splits) {
         int64_t h = kv * P.group + item % P.group, q0 = (P.blocks - 1 - item / P.group) * W,
                 rows = min_of(W, P.Nq - q0);
@@ -281,8 +284,8 @@ template <class A> void backward(const KernelCall& call) {
           multiply(dp + column, W, V.rows(), x.grad_t + column, W, keys, W - column, D, false);
           if (masked) P.mask(s, q0, k0, keys, column);
           score_gradients(P, x, keys, column, s, dp);
-          add_product(sum_v + k0 * P.padded, P, {s + column, W, 1}, x.grad, keys, rows, column);
-          add_product(sum_k + k0 * P.padded, P, {dp + column, W, 1}, x.q, keys, rows, column);
+          product_with(sum_v + k0 * P.padded, P, {s + column, W, 1}, x.grad, keys, rows, column, item != split);
+          product_with(sum_k + k0 * P.padded, P, {dp + column, W, 1}, x.q, keys, rows, column, item != split);
           multiply(dqt + column, W, K.columns(), dp + column, W, D, W - column, keys, true);
         });
         store_queries(dq, P, b, h, q0, rows, dqt, P.scale, x.spare);
