@@ -72,9 +72,10 @@ template <class A> struct Tile {
 template <class A>
 SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, A* spare) {
   if (t.dtype == dtype_for<A>) return {reinterpret_cast<const A*>(row_at(t, b, h, first)), t.strides[2]};
-  for (int64_t i = 0; i < rows; ++i)
-    load_strip(spare + i * t.dims[3], row_at(t, b, h, first + i), t.dtype, t.dims[3], 1);
-  return {spare, t.dims[3]};
+  int64_t D = t.dims[3], together = t.strides[2] == D ? rows : 1;  // rows without gaps are converted as one
+  for (int64_t i = 0; i < rows; i += together)
+    load_strip(spare + i * D, row_at(t, b, h, first + i), t.dtype, together * D, 1);
+  return {spare, D};
 }
 template <class A> SINTER_INLINE void zero(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
 template <class A> SINTER_INLINE void fill(A* p, int64_t n, A value) {
