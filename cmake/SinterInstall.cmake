@@ -1,9 +1,10 @@
-# `cmake --install`: program, library, headers, and a package for find_package(sinter) → sinter::sinter.
+# `cmake --install`: program, libraries (C++ static, C shared), headers, and a package for find_package(sinter) → sinter::sinter.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
 install(TARGETS sinter_lib EXPORT sinterTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS sinter_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET sinter)
   install(TARGETS sinter RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/attrs.h"
 #include "core/device.h"
 #include "core/kernel_call.h"
 
@@ -46,6 +47,7 @@ inline int64_t padded_head_dim(int64_t d) { return d <= 16 ? 16 : d <= 32 ? 32 :
 }
 inline int64_t attention_backward(const KernelCall& c, DeviceType device) {
   if (device != DeviceType::cuda) {
+    if (c.attrs.as<AttentionAttrs>().kernel == AttentionKernel::tiled) return 0;
     const TensorRef &q = c.in[0], &k = c.in[1];
     int64_t pairs = k.dims[0] * k.dims[1], queries = k.dims[1] ? q.dims[1] / k.dims[1] * q.dims[2] : 0;
     int64_t row_bytes = (q.dims[3] * (q.dtype == DType::f64 ? 8 : 4) + 63) / 64 * 64;

@@ -1,8 +1,10 @@
-// Attention in blocks against attention spelled out in float64: any shape, both masks, fewer key/value heads.
+// Attention in blocks, by the fast kernel and tile by tile, against attention spelled out in float64: any shape, both masks,
+// fewer key/value heads.
 #include <cmath>
 
 #include "autograd/tape.h"
 #include "ops/ops.h"
+#include "ops/table.h"
 #include "support/values.h"
 
 namespace sinter {
@@ -12,8 +14,15 @@ struct Shape {
   int64_t B, H, Hkv, Nq, Nk, D;
   AttentionAttrs attrs;
   std::string text() const {
-    return fmt::format("B {} H {}/{} Nq {} Nk {} D {} {} offset {}", B, H, Hkv, Nq, Nk, D,
-                       attrs.causal ? "causal" : "full", attrs.causal_offset);
+    return fmt::format("B {} H {}/{} Nq {} Nk {} D {} {} offset {} {}", B, H, Hkv, Nq, Nk, D,
+                       attrs.causal ? "causal" : "full", attrs.causal_offset,
+                       attrs.kernel == AttentionKernel::tiled ? fmt::format("tiled {}", attrs.tile) : "flash");
+  }
+  Shape tiled(int32_t tile) const {
+    Shape s = *this;
+    s.attrs.kernel = AttentionKernel::tiled;
+    s.attrs.tile = tile;
+    return s;
   }
 };
 
@@ -74,7 +83,8 @@ Results naive(const Shape& s, const Inputs& x) {
   return r;
 }
 
-Results flash(const Shape& s, const Inputs& x) {
+// By the kernel that the attributes name.
+Results ours(const Shape& s, const Inputs& x) {
   for (const Tensor* t : {&x.q, &x.k, &x.v}) require_grad(*t);
   Tensor lse, o = attention(x.q, x.k, x.v, s.attrs, &lse);
   backward(o, x.grad);
@@ -106,13 +116,29 @@ void expect_close(const Results& a, const Results& e, double bound, const std::s
   }
 }
 
+// Flash, and one tile size of tiled.
+std::vector<Shape> kernels_for(const Shape& s, int seed) { return {s, s.tiled(16 << seed % 4)}; }
+// Flash, and all tile sizes of tiled.
+std::vector<Shape> all_kernels(const Shape& s) { return {s, s.tiled(16), s.tiled(32), s.tiled(64), s.tiled(128)}; }
+
 class RandomAttention : public testing::TestWithParam<int> {};
 
 TEST_P(RandomAttention, Fp32IsNearFp64) {
   Rng rng(uint64_t(GetParam()) + 100);
   Shape s = random_shape(rng);
   Inputs x = random_inputs(s, rng, DType::f32);
-  expect_close(flash(s, x), naive(s, cast_to(x, DType::f64)), 1e-5, s.text());
+  Results exact = naive(s, cast_to(x, DType::f64));
+  for (const Shape& by : kernels_for(s, GetParam()))
+    expect_close(ours(by, cast_to(x, DType::f32)), exact, 1e-5, by.text());
+}
+
+TEST_P(RandomAttention, Fp64IsExact) {
+  Rng rng(uint64_t(GetParam()) + 900);
+  Shape s = random_shape(rng);
+  Inputs x = random_inputs(s, rng, DType::f64);
+  Results exact = naive(s, x);
+  for (const Shape& by : kernels_for(s, GetParam()))
+    expect_close(ours(by, cast_to(x, DType::f64)), exact, 1e-12, by.text());
 }
 
 TEST_P(RandomAttention, SixteenBitsAreNoWorseThanTwiceNaive) {
@@ -120,47 +146,76 @@ TEST_P(RandomAttention, SixteenBitsAreNoWorseThanTwiceNaive) {
   Shape s = random_shape(rng);
   for (DType type : {DType::bf16, DType::f16}) {
     Inputs x = random_inputs(s, rng, type);
-    Results exact = naive(s, cast_to(x, DType::f64)), ours = flash(s, x), theirs = naive(s, cast_to(x, type));
+    Results exact = naive(s, cast_to(x, DType::f64)), theirs = naive(s, cast_to(x, type));
     auto fair = [&](const Values& a, const Values& b, const Values& e) {
       return largest_error(a, e) <= 2 * largest_error(b, e) + 1e-5;
     };
-    EXPECT_TRUE(fair(ours.o, theirs.o, exact.o)) << s.text();
-    EXPECT_TRUE(fair(ours.dq, theirs.dq, exact.dq)) << s.text();
-    EXPECT_TRUE(fair(ours.dk, theirs.dk, exact.dk)) << s.text();
-    EXPECT_TRUE(fair(ours.dv, theirs.dv, exact.dv)) << s.text();
+    for (const Shape& by : kernels_for(s, GetParam())) {
+      Results r = ours(by, cast_to(x, type));
+      EXPECT_TRUE(fair(r.o, theirs.o, exact.o)) << by.text();
+      EXPECT_TRUE(fair(r.dq, theirs.dq, exact.dq)) << by.text();
+      EXPECT_TRUE(fair(r.dk, theirs.dk, exact.dk)) << by.text();
+      EXPECT_TRUE(fair(r.dv, theirs.dv, exact.dv)) << by.text();
+    }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomAttention, testing::Range(0, 24));
 
+TEST(Attention, BatchesOfHeadDimension80) {
+  Rng rng(2);
+  Shape s{3, 4, 2, 150, 150, 80, {1 / std::sqrt(80.0), true, 0}};
+  Inputs x = random_inputs(s, rng, DType::f32);
+  Results exact = naive(s, cast_to(x, DType::f64));
+  for (const Shape& by : all_kernels(s)) expect_close(ours(by, cast_to(x, DType::f32)), exact, 1e-5, by.text());
+}
+
 TEST(Attention, LargeScoresDoNotOverflow) {
   Rng rng(3);
   Shape s{1, 2, 2, 65, 130, 16, {30, true, 65}};
   Inputs x = random_inputs(s, rng, DType::f32, 8);
-  Results r = flash(s, x);
-  for (const Values* v : {&r.o, &r.dq, &r.dk, &r.dv, &r.lse})
-    for (double value : *v) ASSERT_TRUE(std::isfinite(value));
-  // Nearly every row is decided by one key; the gradients of such scores are differences of nearly equal numbers.
   Results exact = naive(s, cast_to(x, DType::f64));
-  EXPECT_LE(error(r.o, exact.o), 2e-3) << "scores of some thousands, each rounded to fp32";
-  EXPECT_LE(error(r.dv, exact.dv), 2e-3);
+  for (const Shape& by : all_kernels(s)) {
+    Results r = ours(by, cast_to(x, DType::f32));
+    for (const Values* v : {&r.o, &r.dq, &r.dk, &r.dv, &r.lse})
+      for (double value : *v) ASSERT_TRUE(std::isfinite(value)) << by.text();
+    // Nearly every row is decided by one key; the gradients of such scores are differences of nearly equal numbers.
+    EXPECT_LE(error(r.o, exact.o), 2e-3) << "scores of some thousands, each rounded to fp32: " << by.text();
+    EXPECT_LE(error(r.dv, exact.dv), 2e-3) << by.text();
+  }
+}
+
+// Whatever the first scores are: a maximum that starts too high would lose them.
+TEST(Attention, VeryNegativeScoresCount) {
+  Rng rng(6);
+  Shape s{1, 1, 1, 40, 200, 16, {1, true, 160}};
+  Inputs x = random_inputs(s, rng, DType::f64);
+  Values q = to_vector(x.q), k = to_vector(x.k);
+  for (size_t i = 0; i < q.size(); i += 16) q[i] = 100;
+  for (size_t i = 0; i < k.size(); i += 16) k[i] = -50;
+  x.q = tensor_of(q, {1, 1, 40, 16}, DType::f64), x.k = tensor_of(k, {1, 1, 200, 16}, DType::f64);
+  Results exact = naive(s, x);
+  for (const Shape& by : all_kernels(s)) expect_close(ours(by, cast_to(x, DType::f64)), exact, 1e-10, by.text());
 }
 
 TEST(Attention, ARowThatSeesNothingGivesZero) {
   Rng rng(4);
   Shape s{2, 2, 1, 70, 40, 8, {0.3, true, -10}};
   Inputs x = random_inputs(s, rng, DType::f32);
-  Results r = flash(s, x);
-  for (int64_t head = 0; head < 4; ++head)
-    for (int64_t i = 0; i < 10; ++i) {
-      size_t row = size_t(head * 70 + i);
-      EXPECT_EQ(r.lse[row], -INFINITY);
-      for (size_t d = 0; d < 8; ++d) {
-        EXPECT_EQ(r.o[row * 8 + d], 0);
-        EXPECT_EQ(r.dq[row * 8 + d], 0);
+  Results exact = naive(s, cast_to(x, DType::f64));
+  for (const Shape& by : all_kernels(s)) {
+    Results r = ours(by, cast_to(x, DType::f32));
+    for (int64_t head = 0; head < 4; ++head)
+      for (int64_t i = 0; i < 10; ++i) {
+        size_t row = size_t(head * 70 + i);
+        EXPECT_EQ(r.lse[row], -INFINITY);
+        for (size_t d = 0; d < 8; ++d) {
+          EXPECT_EQ(r.o[row * 8 + d], 0);
+          EXPECT_EQ(r.dq[row * 8 + d], 0);
+        }
       }
-    }
-  expect_close(r, naive(s, cast_to(x, DType::f64)), 1e-5, s.text());
+    expect_close(r, exact, 1e-5, by.text());
+  }
 }
 
 // As q, k and v lie inside the merged projection, with NaN all around.
@@ -168,19 +223,65 @@ TEST(Attention, ReadsOnlyItsOwnRows) {
   Rng rng(5);
   Shape s{2, 3, 3, 33, 33, 8, {0.35, true, 0}};
   Inputs x = random_inputs(s, rng, DType::f32);
-  Results expected = flash(s, x);
-  Tensor merged = full({2, 40, 5 * 3 * 8}, NAN, DType::f32, DeviceType::cpu);
-  auto inside = [&](const Tensor& t, int64_t part) {
-    Tensor view = make_view(merged, {2, 3, 33, 8}, {40 * 120, 8, 120, 1}, 3 * 120 + part * 24);
-    copy_into(view, t.detach());
+  for (const Shape& by : all_kernels(s)) {
+    Results expected = ours(by, cast_to(x, DType::f32));
+    Tensor merged = full({2, 40, 5 * 3 * 8}, NAN, DType::f32, DeviceType::cpu);
+    auto inside = [&](const Tensor& t, int64_t part) {
+      Tensor view = make_view(merged, {2, 3, 33, 8}, {40 * 120, 8, 120, 1}, 3 * 120 + part * 24);
+      copy_into(view, t.detach());
+      return view.detach();
+    };
+    Inputs strided{inside(x.q, 0), inside(x.k, 1), inside(x.v, 3), x.grad};
+    Results r = ours(by, strided);
+    EXPECT_EQ(r.o, expected.o) << by.text();
+    EXPECT_EQ(r.dq, expected.dq) << by.text();
+    EXPECT_EQ(r.dk, expected.dk) << by.text();
+    EXPECT_EQ(r.dv, expected.dv) << by.text();
+  }
+}
+
+// Every input of both directions lies in a larger tensor of NaN: before and behind each row, head and sequence.
+TEST(Attention, NanAroundEveryInputNeverLeaks) {
+  auto poisoned = [](const Tensor& t) {
+    int64_t B = t.size(0), H = t.size(1), N = t.size(2), D = t.size(3), row = D + 7, head = (N + 3) * row,
+            sequence = (H + 2) * head;
+    Tensor all = full({B + 2, sequence}, NAN, t.dtype(), t.device());
+    Tensor view = make_view(all, {B, H, N, D}, {sequence, head, row, 1}, sequence + head + row + 3);
+    copy_into(view, t);
     return view.detach();
   };
-  Inputs strided{inside(x.q, 0), inside(x.k, 1), inside(x.v, 3), x.grad};
-  Results r = flash(s, strided);
-  EXPECT_EQ(r.o, expected.o);
-  EXPECT_EQ(r.dq, expected.dq);
-  EXPECT_EQ(r.dk, expected.dk);
-  EXPECT_EQ(r.dv, expected.dv);
+  auto same = [](const Tensor& a, const Tensor& b) { return to_vector(a) == to_vector(b); };
+  int seed = 0;
+  for (DType type : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (int64_t D : {8, 20, 64, 80})
+      for (bool causal : {false, true}) {
+        Rng rng(uint64_t(++seed));
+        Shape s{2, 4, 2, 75, 90, D, {0.3, causal, causal ? 15 : 0}};
+        Inputs x = random_inputs(s, rng, type);
+        for (const Shape& by : {s, s.tiled(16), s.tiled(64)}) {
+          Tensor lse, o = attention(x.q, x.k, x.v, by.attrs, &lse);
+          Outputs g = dispatch(ops::attention_backward, Attrs::of(by.attrs), x.q, x.k, x.v, o, lse, x.grad);
+          Tensor q = poisoned(x.q), k = poisoned(x.k), v = poisoned(x.v), lse2,
+                 o2 = attention(q, k, v, by.attrs, &lse2);
+          Outputs g2 =
+              dispatch(ops::attention_backward, Attrs::of(by.attrs), q, k, v, poisoned(o), lse, poisoned(x.grad));
+          EXPECT_TRUE(same(o, o2) && same(lse, lse2)) << by.text();
+          for (int i = 0; i < 3; ++i) EXPECT_TRUE(same(g[i], g2[i])) << by.text() << " gradient " << i;
+          for (double value : to_vector(o)) ASSERT_TRUE(std::isfinite(value));
+        }
+      }
+}
+
+TEST(Attention, RefusesAnImpossibleTileOrKernel) {
+  Tensor q = zeros({1, 1, 4, 64}, DType::f32, DeviceType::cpu);
+  auto message = [&](AttentionKernel kernel, int32_t tile) {
+    AttentionAttrs a;
+    a.kernel = kernel, a.tile = tile;
+    return error_of(ErrorKind::usage, [&] { attention(q, q, q, a); });
+  };
+  EXPECT_TRUE(mentions(message(AttentionKernel::tiled, -1), {"tile", "-1"}));
+  EXPECT_TRUE(mentions(message(AttentionKernel::tiled, 4096), {"4096", "74481664 bytes", "limit is 4194304"}));
+  EXPECT_TRUE(mentions(message(AttentionKernel::portable, 0), {"portable", "GPU"}));
 }
 
 TEST(Attention, MemoryGrowsWithTheContextNotItsSquare) {

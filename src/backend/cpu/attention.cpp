@@ -15,7 +15,7 @@
 // A task owns some blocks of queries, and their dq; what it adds to dk and dv goes to sums of its own in the workspace, and
 // the sums are added in order at the end. How many there are follows from the shape (workspace::attention_splits), so the
 // result does not depend on the number of threads.
-#include "backend/cpu/strips.h"
+#include "backend/cpu/attention_shape.h"
 #include "backend/cpu/tile.h"
 #include "backend/workspace.h"
 
@@ -28,28 +28,17 @@ constexpr int64_t masked_keys = 16;   // what only some see: smaller, so that le
 
 template <class A> constexpr A log2_e = A(1.44269504088896340736);
 
-template <class A> struct Problem {
-  int64_t B, H, Hkv, Nq, Nk, D;
+template <class A> struct Problem : AttentionShape {
   A scale;
-  bool causal;
-  int64_t offset;
   int64_t width;   // queries of a block, whole vectors
   int64_t blocks;  // of queries
   int64_t padded;  // D in whole vectors
-  int64_t group;   // query heads per key/value head
 
-  explicit Problem(const KernelCall& call) {
-    const TensorRef &q = call.in[0], &k = call.in[1];
-    const auto& a = call.attrs.as<AttentionAttrs>();
-    B = q.dims[0], H = q.dims[1], Hkv = k.dims[1], Nq = q.dims[2], Nk = k.dims[2], D = q.dims[3];
-    scale = A(a.scale), causal = a.causal, offset = a.causal_offset;
+  explicit Problem(const KernelCall& call) : AttentionShape(call), scale(A(call.attrs.as<AttentionAttrs>().scale)) {
     width = min_of(most_queries, whole_vectors<A>(max_of<int64_t>(Nq, 1)));
     blocks = (Nq + width - 1) / width;
     padded = whole_vectors<A>(max_of<int64_t>(D, 1));
-    group = Hkv ? H / Hkv : 1;
   }
-  // How many keys query i sees: the first so many.
-  SINTER_INLINE int64_t sees(int64_t i) const { return causal ? max_of<int64_t>(0, min_of(Nk, i + offset + 1)) : Nk; }
 
   // Cuts the keys that some of the queries see into blocks: visit(first key, keys, first column, masked).
   // Columns before the first see none of the block's keys.
@@ -80,20 +69,14 @@ template <class A> struct Tile {
   SINTER_INLINE Elements<A> rows() const { return {data, ld, 1}; }
   SINTER_INLINE Elements<A> columns() const { return {data, 1, ld}; }
 };
-SINTER_INLINE char* row_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
-  return static_cast<char*>(t.data) + (b * t.strides[0] + h * t.strides[1] + i * t.strides[2]) * size_of(t.dtype);
-}
 template <class A>
 SINTER_INLINE Tile<A> tile_of(const TensorRef& t, int64_t b, int64_t h, int64_t first, int64_t rows, A* spare) {
   if (t.dtype == dtype_for<A>) return {reinterpret_cast<const A*>(row_at(t, b, h, first)), t.strides[2]};
-  for (int64_t i = 0; i < rows; ++i)
-    load_strip(spare + i * t.dims[3], row_at(t, b, h, first + i), t.dtype, t.dims[3], 1);
-  return {spare, t.dims[3]};
+  int64_t D = t.dims[3], together = t.strides[2] == D ? rows : 1;  // rows without gaps are converted as one
+  for (int64_t i = 0; i < rows; i += together)
+    load_strip(spare + i * D, row_at(t, b, h, first + i), t.dtype, together * D, 1);
+  return {spare, D};
 }
-template <class A> SINTER_INLINE A& stat_at(const TensorRef& t, int64_t b, int64_t h, int64_t i) {
-  return t.as<A>()[b * t.strides[0] + h * t.strides[1] + i * t.strides[2]];
-}
-
 template <class A> SINTER_INLINE void zero(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
 template <class A> SINTER_INLINE void fill(A* p, int64_t n, A value) {
   for (int64_t i = 0; i < n; ++i) p[i] = value;
@@ -209,13 +192,13 @@ template <class A> SINTER_INLINE void rows_in_panels(A* to, const Problem<A>& P,
             to[i * panel<A> + e] = e < there ? from.data[i * from.ld + first + e] : A(0);
 }
 
-// sum (keys × D) += left · rows, of which the first `skipped` do not count.
+// sum (keys × D) = left · rows, or += that; the first `skipped` rows do not count.
 template <class A>
-SINTER_INLINE void add_product(A* sum, const Problem<A>& P, Elements<A> left, const A* panels, int64_t keys,
-                               int64_t rows, int64_t skipped) {
+SINTER_INLINE void product_with(A* sum, const Problem<A>& P, Elements<A> left, const A* panels, int64_t keys,
+                                int64_t rows, int64_t skipped, bool accumulate) {
   for (int64_t first = 0; first < P.padded; first += panel<A>, panels += rows * panel<A>)
     multiply(sum + first, P.padded, left, panels + skipped * panel<A>, panel<A>, keys,
-             min_of(panel<A>, P.padded - first), rows - skipped, true);
+             min_of(panel<A>, P.padded - first), rows - skipped, accumulate);
 }
 
 // What backward needs of a block of queries.
@@ -286,8 +269,11 @@ template <class A> void backward(const KernelCall& call) {
     for (int64_t task = begin; task < end; ++task) {
       int64_t split = task / pairs, pair = task % pairs, b = pair / P.Hkv, kv = pair % P.Hkv;
       A *sum_k = sums + 2 * task * size, *sum_v = sum_k + size;
-      zero(sum_k, 2 * size);
-      // Blocks are dealt out in turn, the late ones first, because they see the most keys.
+      // Blocks are dealt out in turn, the late ones first, because they see the most keys. So the first of them sees what
+      // the others see: it writes the sums and they add to them.
+      int64_t seen = split < items ? P.sees(min_of(P.Nq, (P.blocks - split / P.group) * W) - 1) : 0;
+      zero(sum_k + seen * P.padded, (P.Nk - seen) * P.padded);
+      zero(sum_v + seen * P.padded, (P.Nk - seen) * P.padded);
       for (int64_t item = split; item < items; item += splits) {
         int64_t h = kv * P.group + item % P.group, q0 = (P.blocks - 1 - item / P.group) * W,
                 rows = min_of(W, P.Nq - q0);
@@ -299,8 +285,8 @@ template <class A> void backward(const KernelCall& call) {
           multiply(dp + column, W, V.rows(), x.grad_t + column, W, keys, W - column, D, false);
           if (masked) P.mask(s, q0, k0, keys, column);
           score_gradients(P, x, keys, column, s, dp);
-          add_product(sum_v + k0 * P.padded, P, {s + column, W, 1}, x.grad, keys, rows, column);
-          add_product(sum_k + k0 * P.padded, P, {dp + column, W, 1}, x.q, keys, rows, column);
+          product_with(sum_v + k0 * P.padded, P, {s + column, W, 1}, x.grad, keys, rows, column, item != split);
+          product_with(sum_k + k0 * P.padded, P, {dp + column, W, 1}, x.q, keys, rows, column, item != split);
           multiply(dqt + column, W, K.columns(), dp + column, W, D, W - column, keys, true);
         });
         store_queries(dq, P, b, h, q0, rows, dqt, P.scale, x.spare);
@@ -328,12 +314,20 @@ template <class A> void backward(const KernelCall& call) {
 
 bool is_double(const KernelCall& call) { return call.in[0].dtype == DType::f64; }
 
+bool wants_tiled(const KernelCall& call) {
+  AttentionKernel kernel = call.attrs.as<AttentionAttrs>().kernel;
+  if (kernel == AttentionKernel::portable) cpu::refuse_portable_attention();
+  return kernel == AttentionKernel::tiled;
+}
+
 }  // namespace
 
 void attention(const KernelCall& call) {
+  if (wants_tiled(call)) return attention_tiled(call);
   with_compute_type(is_double(call), [&]<class A>() { forward<A>(call); });
 }
 void attention_backward(const KernelCall& call) {
+  if (wants_tiled(call)) return attention_tiled_backward(call);
   with_compute_type(is_double(call), [&]<class A>() { backward<A>(call); });
 }
 

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/gemm.h"
 #include "backend/cpu/host.h"
 #include "backend/cpu/thread_pool.h"
 #include "core/error.h"
@@ -52,7 +51,7 @@ using Clock = std::chrono::steady_clock;
 
 class CpuBackend final : public DeviceBackend {
  public:
-  CpuBackend() : table_(isa() == Isa::v4 ? cpu_v4::table() : cpu_v3::table()) { cpu::claim_blas_threads(); }
+  CpuBackend() : table_(isa() == Isa::v4 ? cpu_v4::table() : cpu_v3::table()) {}
 
   const KernelTable& kernels() const override { return table_; }
 

@@ -126,6 +126,9 @@ void problem_of(MatmulProblem& p, const KernelCall& call) {
 }
 
 void gemm(const MatmulProblem& problem, bool accumulate) {
+  // OpenBLAS must not start threads of its own, whichever variant of it (pthread, OpenMP, serial) is installed. Not sooner
+  // than here: a program that only wants our attention may have products of its own.
+  [[maybe_unused]] static const bool claimed = (openblas_set_num_threads(1), true);
   MatmulProblem p = row_major(problem);
   if (p.m == 0 || p.n == 0 || p.outer * p.inner == 0) return;
   if (p.k == 0) {
@@ -136,8 +139,6 @@ void gemm(const MatmulProblem& problem, bool accumulate) {
     run<float>(p, accumulate);
   }
 }
-
-void claim_blas_threads() { openblas_set_num_threads(1); }
 
 }  // namespace cpu
 

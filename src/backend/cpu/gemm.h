@@ -10,7 +10,4 @@ void problem_of(MatmulProblem& problem, const KernelCall& call);
 // c = a·b, or c += a·b. All operands are f32, or all f64.
 void gemm(const MatmulProblem& problem, bool accumulate);
 
-// OpenBLAS must not start threads of its own, whichever variant of it (pthread, OpenMP, serial) is installed.
-void claim_blas_threads();
-
 }  // namespace sinter::cpu

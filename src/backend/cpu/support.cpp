@@ -50,6 +50,26 @@ void normal_ends(double low, double high, float& p_low, float& p_high) {
   p_high = normal_cdf(high);
 }
 
+int64_t attention_tile(const AttentionAttrs& attrs, int64_t head_dim, int64_t element_bytes) {
+  constexpr int64_t limit = 4 << 20, most = 1 << 16;  // bytes a core can hope to keep in its cache; rows
+  // Backward holds the most: q, k, v, o, do, dk, dv, and the scores that forward keeps.
+  auto bytes = [&](int64_t tile) { return (7 * tile * head_dim + tile * tile + 2 * tile) * element_bytes; };
+  int64_t tile = attrs.tile;
+  if (tile == 0)
+    for (tile = 64; tile > 1 && bytes(tile) > limit;) tile /= 2;
+  if (tile < 1 || tile > most)
+    fail(ErrorKind::usage, "attention: a tile of " + std::to_string(tile) + " rows is impossible; choose 1 to " +
+                               std::to_string(most) + ", or 0 for the kernel's choice");
+  if (bytes(tile) > limit)
+    fail(ErrorKind::usage, "attention: a tile of " + std::to_string(tile) + " rows with head dimension " +
+                               std::to_string(head_dim) + " needs " + std::to_string(bytes(tile)) +
+                               " bytes, and the limit is " + std::to_string(limit) + "; choose a smaller tile");
+  return tile;
+}
+void refuse_portable_attention() {
+  fail(ErrorKind::usage, "attention: the portable kernel is for GPUs; on the CPU choose flash or tiled");
+}
+
 void refuse(const char* kernel, const char* reason, const KernelCall& call) {
   std::string message = std::string(kernel) + ": " + reason + ":";
   for (int i = 0; i < call.n_in; ++i) message += " " + describe(call.in[i]);

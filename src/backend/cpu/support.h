@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/pointwise_layout.h"
+#include "core/attrs.h"
 #include "core/kernel_call.h"
 
 namespace sinter::cpu {
@@ -18,6 +19,10 @@ void layout_of(PointwiseLayout& layout, const TensorRef& out, const TensorRef* i
 
 // Φ at the two ends of a truncated normal.
 void normal_ends(double low, double high, float& p_low, float& p_high);
+
+// Rows and columns of a tile of the tiled attention: what the attributes ask for, else 64, or as many as fit.
+int64_t attention_tile(const AttentionAttrs& attrs, int64_t head_dim, int64_t element_bytes);
+[[noreturn]] void refuse_portable_attention();
 
 [[noreturn]] void refuse(const char* kernel, const char* reason,
                          const KernelCall& call);  // throws, naming types and shapes

@@ -14,7 +14,8 @@ namespace portable {
 namespace {
 
 // A way to cut the problem. Wide: the most work per byte loaded. Narrow: more blocks where the wide ones would leave
-// multiprocessors idle, less shared memory, any number of warps.
+// multiprocessors idle, less shared memory, any number of warps. Where even those leave them idle, two warps share the same
+// rows, one for every other 32 keys, and combine their results at the end.
 template <Math M_, int D_, bool Wide_> struct ForwardTiling {
   static constexpr Math M = M_;
   static constexpr int D = D_;
@@ -38,8 +39,10 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   extern __shared__ __align__(16) unsigned char shared[];
 
   const int threads = Tiling::wide ? Tiling::warps * 32 : int(blockDim.x);
-  const int rows = threads / 32 * 16 * MF, stage_keys = Tiling::wide ? Tiling::keys : a.stage;
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int thread = threadIdx.x, lane = thread % 32;
+  const int row_warps = Tiling::wide ? Tiling::warps : threads / 32 / a.halves, warp = thread / 32 % row_warps;
+  const int half = thread / 32 / row_warps, stride = (Tiling::wide ? 1 : a.halves) * Tiling::keys;
+  const int rows = row_warps * 16 * MF, stage_keys = Tiling::wide ? Tiling::keys : a.stage;
   int block, index;
   a.order.place(blockIdx.x, block, index);
   const int batch = index / a.heads, head = index % a.heads, kv_head = head / (a.heads / a.kv_heads);
@@ -88,13 +91,14 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
     __syncthreads();  // the keys are here, and nobody uses the values before
     load_values(stage);
     const int end = min(block_sees, stage + stage_keys);
-    int first = stage;
+    int first = stage + half * Tiling::keys;
+    bool begun = false;
     do {
-      const bool last = Tiling::wide || first + Tiling::keys >= end;
+      const bool last = Tiling::wide || first + stride >= end;
       float s[MF][N][4];
       product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, my_keys + (first - stage) * row);
-      if (first == stage) wait_for_copies();
-      if (first == stage || last) __syncthreads();  // the values are here; nobody uses these keys any more
+      if (!begun) wait_for_copies();
+      if (!begun || last) __syncthreads();  // the values are here; nobody uses these keys any more
       if (last && stage + stage_keys < block_sees) load_keys(stage + stage_keys);
 
       if (first + Tiling::keys > all_see) {
@@ -137,8 +141,42 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
           for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
         }
       product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
-      first += Tiling::keys;
-    } while (!Tiling::wide && first < end);
+      first += stride;
+      begun = true;
+    } while (!Tiling::wide && a.halves == 1 && first < end);
+  }
+
+  if constexpr (!Tiling::wide) {
+    if (a.halves == 2) {
+      // Thread by thread: the partner holds the same rows and columns.
+      constexpr int values = D / 2 + 4;
+      const int partners = threads / 2;
+      float* space = reinterpret_cast<float*>(shared) + thread % partners;
+      __syncthreads();
+      if (half == 1) {
+#pragma unroll
+        for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) space[(4 * j + e) * partners] = o[0][j][e];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          space[(values - 4 + r) * partners] = largest[0][r], space[(values - 2 + r) * partners] = sum[0][r];
+      }
+      __syncthreads();
+      if (half == 1) return;
+      float mine[2], theirs[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float other = space[(values - 4 + r) * partners], m = fmaxf(largest[0][r], other);
+        const float base = m == -infinity ? 0.0f : m * factor;
+        mine[r] = fast_exp2(largest[0][r] * factor - base), theirs[r] = fast_exp2(other * factor - base);
+        largest[0][r] = m, sum[0][r] = sum[0][r] * mine[r] + space[(values - 2 + r) * partners] * theirs[r];
+      }
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[0][j][e] = o[0][j][e] * mine[e / 2] + space[(4 * j + e) * partners] * theirs[e / 2];
+    }
   }
 
   T* out = a.o.at<T>(batch, head);
@@ -181,6 +219,8 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
     wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors() &&
            forward_bytes<Wide>(Wide::warps, Wide::keys) <= limit;
     a.stage = wide ? Wide::keys : forward_bytes<Narrow>(warps, 64) <= limit ? 64 : 32;
+    if (!wide && a.stage == 2 * Narrow::keys && ceil_div(a.queries, warps * 16) * a.heads * a.batches <= 2 * multiprocessors())
+      a.halves = 2;
   } else {
     warps = attrs.tile / 16;
     a.stage = attrs.tile;
@@ -190,7 +230,7 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
 
   const int64_t blocks = ceil_div(a.queries, wide ? wide_rows : warps * 16);
   a.order = order_of(a, blocks, a.heads * a.batches, attrs.causal, true);
-  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32, bytes,
+  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves, bytes,
                stream_of(call), a);
 }
 

@@ -17,7 +17,8 @@
 // Note [fp32 products]: x = big + small, big = x rounded to tf32's 11 bits, and a·b ≈ small·big + big·small + big·big.
 // The tensor core drops what it does not use of small, 2^-22 of x at most. It also truncates where it adds, and these
 // errors have one sign, so a sum over thousands of keys is not left to it: each tile starts from zero and is added to
-// the running sum in plain fp32.
+// the running sum in plain fp32. Scores, where every error enters an exponential, add up the two small products apart from
+// the big one, which then truncates a third as often.
 #pragma once
 #include <climits>
 #include <cstdlib>
@@ -87,6 +88,7 @@ struct Arguments {
   bool separate_dq = false;   // dq has a kernel of its own
   int stage = 0;              // rows of the streamed operands that are in shared memory at a time
   int buffers = 1;            // 2: the next stage is loaded while this one is used
+  int halves = 1;             // forward: warps that share the same rows
   Order order;
 };
 
@@ -235,9 +237,9 @@ template <Math M> __device__ __forceinline__ void load_columns(uint32_t (&raw)[4
 // Columns of 16 multiplied together: with three products per result, enough of them are in flight.
 template <Math M, int MF, int Pairs> constexpr int at_once = M == Math::tf32x3 && MF == 1 && Pairs % 2 == 0 ? 2 : 1;
 
-// c[i][first + 2j + h] += a[i] · column h of b[j]
+// c[i][first + 2j + h] += a[i] · column h of b[j]; the small products of tf32x3 go to `rest`, which may be c.
 template <Math M, int MF, int N, int P>
-__device__ __forceinline__ void multiply(float (&c)[MF][N][4], int first, const Operand<M> (&a)[MF],
+__device__ __forceinline__ void multiply(float (&c)[MF][N][4], float (&rest)[MF][N][4], int first, const Operand<M> (&a)[MF],
                                          const Operand<M> (&b)[P]) {
 #pragma unroll
   for (int term = M == Math::tf32x3 ? 0 : 2; term < 3; ++term) {
@@ -247,7 +249,7 @@ __device__ __forceinline__ void multiply(float (&c)[MF][N][4], int first, const 
       for (int i = 0; i < MF; ++i) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          float(&to)[4] = c[i][first + 2 * j + h];
+          float(&to)[4] = (term == 2 ? c : rest)[i][first + 2 * j + h];
           if constexpr (M == Math::tf32x3) {
             if (term == 0) mma<M>(to, a[i].small, b[j].big[2 * h], b[j].big[2 * h + 1]);
             if (term == 1) mma<M>(to, a[i].big, b[j].small[2 * h], b[j].small[2 * h + 1]);
@@ -273,7 +275,9 @@ template <int MF, int N> __device__ __forceinline__ void clear(float (&c)[MF][N]
 template <Math M, int D, int MF, int N, class Left>
 __device__ __forceinline__ void product_of_rows(float (&c)[MF][N][4], Left&& left, uint32_t right) {
   constexpr int row = row_bytes<M, D>, P = at_once<M, MF, N / 2>;
+  float rest[MF][N][4];
   clear(c);
+  clear(rest);
 #pragma unroll
   for (int kk = 0; kk < D / step<M>; ++kk) {
     Operand<M> a[MF];
@@ -288,8 +292,16 @@ __device__ __forceinline__ void product_of_rows(float (&c)[MF][N][4], Left&& lef
         load_matrices(raw, right + (j + k) * 16 * row + kk * 32);
         b[k] = operand<M>(raw);
       }
-      multiply<M>(c, 2 * j, a, b);
+      multiply<M>(c, rest, 2 * j, a, b);
     }
+  }
+  if constexpr (M == Math::tf32x3) {
+#pragma unroll
+    for (int i = 0; i < MF; ++i)
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) c[i][j][e] += rest[i][j][e];
   }
 }
 
@@ -328,7 +340,7 @@ __device__ __forceinline__ void product_of_columns(float (&c)[MF][D / 8][4], con
             load_columns<M>(raw, right + kk * step<M> * row + (first / 2 + j + k) * 16 * element_bytes<M>, row);
             b[k] = operand<M>(raw);
           }
-          multiply<M>(to, 2 * j, a, b);
+          multiply<M>(to, to, 2 * j, a, b);
         }
       }
     };

@@ -86,6 +86,9 @@ template <Math M_, int D_, bool Wide_> struct BackwardTiling {
   static constexpr int dq_rows = D < 96 ? (wide && !is_fp32<M> && D == 64 ? 2 : 1) : D == 96 && wide && !is_fp32<M> ? 1 : 2;
   static constexpr int dq_columns = wide && !is_fp32<M> ? (D == 96 ? 3 : D == 128 ? 2 : 1) : 1;
   static constexpr bool one_step = wide && D > 96;  // of queries in a stage: no registers are left to count them
+  // dQ of a step is computed in the next one, from a second buffer of dS: one barrier a step instead of two, and more that is
+  // independent between them.
+  static constexpr bool deferred = wide && !is_fp32<M> && D <= 64;
   static constexpr bool keep_left = wide && !is_fp32<M> && D <= 64;  // keys or values of a warp stay in registers
 };
 
@@ -97,7 +100,7 @@ constexpr int ds_row = is_fp32<Tiling::M> ? (Tiling::warps * 16 * Tiling::fragme
 template <class Tiling> int64_t backward_bytes(int warps, int stage, int buffers) {
   int64_t keys = warps * 16 * Tiling::fragments;
   return 2 * (keys + int64_t(buffers) * stage) * row_bytes<Tiling::M, Tiling::D> + buffers * stage * 8 +
-         (is_fp32<Tiling::M> ? Tiling::queries : keys) * ds_row<Tiling>;
+         (Tiling::deferred ? 2 : 1) * (is_fp32<Tiling::M> ? Tiling::queries : keys) * ds_row<Tiling>;
 }
 
 template <class Tiling>
@@ -167,10 +170,54 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
   float gradient[MF][D / 8][4];  // dV or dK
   clear(gradient);
   // Where a thread puts the first of its pᵀ and dsᵀ; see Note [Fragments] for the order of fp32 keys.
-  const uint32_t my_ds = ds_tile + (is_fp32<M> ? 2 * t * ds_row<Tiling> + (warp * 16 * MF + g / 2 + g % 2 * 4) * 4
+  uint32_t my_ds = ds_tile + (is_fp32<M> ? 2 * t * ds_row<Tiling> + (warp * 16 * MF + g / 2 + g % 2 * 4) * 4
                                                : (warp * 16 * MF + g) * ds_row<Tiling> + 2 * t * size);
 
-  int buffer = 0;
+  // dQ += dS · K for the step whose dS lies at `from`; `row_of` is its first row among the sums.
+  auto add_to_dq = [&](uint32_t from, int64_t first_row) {
+    constexpr int R = Tiling::dq_rows, C = Tiling::dq_columns, across = D / 16 / C, parts = Q / 16 / R * across;
+    for (int part = thread / 32; part < parts; part += 2 * warps) {
+      const int part_row = part / across * R * 16, part_column = part % across * C * 16;
+      float dq[R][2 * C][4];
+      clear(dq);
+      const uint32_t ds = from + (is_fp32<M> ? part_row * ds_row<Tiling> + rows_first(lane, ds_row<Tiling>)
+                                             : part_row * size + halves_first(lane, ds_row<Tiling>));
+      const uint32_t k = k_tile + part_column * size + columns_at<M>(lane, row);
+#pragma unroll
+      for (int w = 0; w < warps; ++w)
+#pragma unroll
+        for (int kk = 0; kk < 16 * MF / step<M>; ++kk) {
+          const int at_key = w * 16 * MF + kk * step<M>;
+          Operand<M> left_ds[R], right_k[C];
+#pragma unroll
+          for (int i = 0; i < R; ++i) {
+            uint32_t raw[4];
+            if constexpr (is_fp32<M>) load_matrices(raw, ds + 16 * i * ds_row<Tiling> + at_key * 4);
+            else load_matrices_transposed(raw, ds + at_key * ds_row<Tiling> + 16 * i * size);
+            left_ds[i] = operand<M>(raw);
+          }
+#pragma unroll
+          for (int j = 0; j < C; ++j) {
+            uint32_t raw[4];
+            load_columns<M>(raw, k + at_key * row + j * 16 * size, row);
+            right_k[j] = operand<M>(raw);
+          }
+          multiply<M>(dq, dq, 0, left_ds, right_k);
+        }
+      float* to = a.dq_sum + (first_row + part_row + g) * D + part_column + 2 * t;
+#pragma unroll
+      for (int i = 0; i < R; ++i)
+#pragma unroll
+        for (int j = 0; j < 2 * C; ++j)
+#pragma unroll
+          for (int r = 0; r < 2; ++r)
+            add_pair(to + (16 * i + 8 * r) * D + 8 * j, dq[i][j][2 * r], dq[i][j][2 * r + 1]);
+    }
+  };
+
+  constexpr int other_ds = (is_fp32<M> ? Q : Tiling::warps * 16 * MF) * ds_row<Tiling>;  // to the second buffer
+  int buffer = 0, parity = 0;
+  int64_t waiting = -1;  // the first row of the step whose dQ is still to come
   for (bool running = any; running;) {
     wait_for_copies();
     __syncthreads();
@@ -256,56 +303,33 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
                                       : my_ds + (16 * i + 8 * e) * ds_row<Tiling> + 8 * j * size,
                            0u);
       }
-      __syncthreads();  // dS is complete, and nobody uses these queries any more
       step_query += Q;
       const bool last = Tiling::one_step || at + Q >= stage;
-      if (last && a.buffers == 1) load_next();
-      if (!a.separate_dq) {
-        constexpr int R = Tiling::dq_rows, C = Tiling::dq_columns, across = D / 16 / C, parts = Q / 16 / R * across;
-        for (int part = thread / 32; part < parts; part += 2 * warps) {
-          const int part_row = part / across * R * 16, part_column = part % across * C * 16;
-          float dq[R][2 * C][4];
-          clear(dq);
-          const uint32_t ds = ds_tile + (is_fp32<M> ? part_row * ds_row<Tiling> + rows_first(lane, ds_row<Tiling>)
-                                                    : part_row * size + halves_first(lane, ds_row<Tiling>));
-          const uint32_t k = k_tile + part_column * size + columns_at<M>(lane, row);
-#pragma unroll
-          for (int w = 0; w < warps; ++w)
-#pragma unroll
-            for (int kk = 0; kk < 16 * MF / step<M>; ++kk) {
-              const int at_key = w * 16 * MF + kk * step<M>;
-              Operand<M> left_ds[R], right_k[C];
-#pragma unroll
-              for (int i = 0; i < R; ++i) {
-                uint32_t raw[4];
-                if constexpr (is_fp32<M>) load_matrices(raw, ds + 16 * i * ds_row<Tiling> + at_key * 4);
-                else load_matrices_transposed(raw, ds + at_key * ds_row<Tiling> + 16 * i * size);
-                left_ds[i] = operand<M>(raw);
-              }
-#pragma unroll
-              for (int j = 0; j < C; ++j) {
-                uint32_t raw[4];
-                load_columns<M>(raw, k + at_key * row + j * 16 * size, row);
-                right_k[j] = operand<M>(raw);
-              }
-              multiply<M>(dq, 0, left_ds, right_k);
-            }
-          float* to = a.dq_sum + ((int64_t(batch) * a.heads + head) * a.padded_queries + query + at + part_row + g) * D +
-                      part_column + 2 * t;
-#pragma unroll
-          for (int i = 0; i < R; ++i)
-#pragma unroll
-            for (int j = 0; j < 2 * C; ++j)
-#pragma unroll
-              for (int r = 0; r < 2; ++r)
-                add_pair(to + (16 * i + 8 * r) * D + 8 * j, dq[i][j][2 * r], dq[i][j][2 * r + 1]);
+      const int64_t first_row = (int64_t(batch) * a.heads + head) * a.padded_queries + query + at;
+      if constexpr (Tiling::deferred) {
+        if (!a.separate_dq && waiting >= 0) add_to_dq(ds_tile + (parity ^ 1) * other_ds, waiting);
+        waiting = first_row;
+        my_ds += parity ? -other_ds : other_ds;
+        parity ^= 1;
+        if (last && a.buffers == 1) {
+          __syncthreads();
+          load_next();
         }
+      } else {
+        __syncthreads();  // dS is complete, and nobody uses these queries any more
+        if (last && a.buffers == 1) load_next();
+        if (!a.separate_dq) add_to_dq(ds_tile, first_row);
       }
-      if (!last) __syncthreads();  // dS is free again
+      if (!last) __syncthreads();  // deferred: dS is complete; else: it is free again
     } while (!Tiling::one_step && step_query - query < stage);
     buffer = a.buffers - 1 - buffer;
     query += stage;
     if (query >= a.queries) query = first_stage, ++head, running = head < last_head;
+  }
+
+  if constexpr (Tiling::deferred) {
+    __syncthreads();
+    if (!a.separate_dq && waiting >= 0) add_to_dq(ds_tile + (parity ^ 1) * other_ds, waiting);
   }
 
   const float factor = second ? a.scale : 1.0f;
