@@ -68,7 +68,7 @@ __device__ __forceinline__ void softmax_tile(float (&s)[Keys / 2], float (&m)[2]
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
     float larger = fmaxf(m[r], most);
     float base = (Masked && larger == minus_infinity ? 0.f : larger) * c;
-    rescale[r] = fast_exp2(m[r] * c - base);
+    rescale[r] = shrink(m[r], base, c);
     m[r] = larger;
     float sum = 0;
 #pragma unroll
@@ -84,26 +84,26 @@ template <int D, int Groups> __device__ __forceinline__ void combine(float* spac
   constexpr int values = D / 2 + 4;
   sync_threads(1, 128 * Groups);
   if (group > 0) {
-    float* mine = space + (group - 1) * values * 128 + t;
+    float* to = space + (group - 1) * values * 128 + t;
 #pragma unroll
-    for (int i = 0; i < D / 2; ++i) mine[i * 128] = o[i];
+    for (int i = 0; i < D / 2; ++i) to[i * 128] = o[i];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) mine[(D / 2 + r) * 128] = m[r], mine[(D / 2 + 2 + r) * 128] = l[r];
+    for (int r = 0; r < 2; ++r) to[(D / 2 + r) * 128] = m[r], to[(D / 2 + 2 + r) * 128] = l[r];
   }
   sync_threads(1, 128 * Groups);
   if (group > 0) return;
 #pragma unroll 1
   for (int g = 0; g < Groups - 1; ++g) {
     const float* theirs = space + g * values * 128 + t;
-    float shrink[2], grow[2];
+    float mine[2], other_part[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float other = theirs[(D / 2 + r) * 128], larger = fmaxf(m[r], other), base = larger == minus_infinity ? 0.f : larger * c;
-      shrink[r] = fast_exp2(m[r] * c - base), grow[r] = fast_exp2(other * c - base);
-      m[r] = larger, l[r] = l[r] * shrink[r] + theirs[(D / 2 + 2 + r) * 128] * grow[r];
+      mine[r] = shrink(m[r], base, c), other_part[r] = shrink(other, base, c);
+      m[r] = larger, l[r] = l[r] * mine[r] + theirs[(D / 2 + 2 + r) * 128] * other_part[r];
     }
 #pragma unroll
-    for (int i = 0; i < D / 2; ++i) o[i] = o[i] * shrink[i / 2 % 2] + theirs[i * 128] * grow[i / 2 % 2];
+    for (int i = 0; i < D / 2; ++i) o[i] = o[i] * mine[i / 2 % 2] + theirs[i * 128] * other_part[i / 2 % 2];
   }
 }
 

@@ -24,11 +24,11 @@ template <Math M_, int D_, bool Wide_> struct ForwardTiling {
   static constexpr int warps = wide ? 4 : 8;      // narrow: at most
   static constexpr int keys = !wide ? 32 : is_fp32<M> ? (D > 32 ? 32 : 64) : D > 64 ? 64 : 96;
   static constexpr int group = D <= 64 || !wide ? D / 8 : 2;  // see product_of_columns
-  static constexpr int blocks = wide ? 2 : 1;                           // per multiprocessor: caps registers
+  static constexpr int blocks = wide ? 2 : 1;                 // per multiprocessor: caps registers
 };
 
-template <class Tiling> int64_t forward_bytes(int warps, int stage) {
-  return (int64_t(warps) * 16 * Tiling::fragments + 2 * stage) * row_bytes<Tiling::M, Tiling::D>;
+template <class Tiling> int64_t forward_bytes(int warps, int stage, int buffers) {
+  return (int64_t(warps) * 16 * Tiling::fragments + (1 + buffers) * stage) * row_bytes<Tiling::M, Tiling::D>;
 }
 
 template <class Tiling>
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
 
   const int threads = Tiling::wide ? Tiling::warps * 32 : int(blockDim.x);
   const int thread = threadIdx.x, lane = thread % 32;
-  const int row_warps = Tiling::wide ? Tiling::warps : threads / 32 / a.halves, warp = thread / 32 % row_warps;
-  const int half = thread / 32 / row_warps, stride = (Tiling::wide ? 1 : a.halves) * Tiling::keys;
+  const int row_warps = Tiling::wide ? Tiling::warps : threads / 32 / a.halves;
+  const int warp = Tiling::wide ? thread / 32 : thread / 32 % row_warps, half = Tiling::wide ? 0 : thread / 32 / row_warps;
   const int rows = row_warps * 16 * MF, stage_keys = Tiling::wide ? Tiling::keys : a.stage;
   int block, index;
   a.order.place(blockIdx.x, block, index);
@@ -49,14 +49,16 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   const T* k = a.k.at<const T>(batch, kv_head);
   const T* v = a.v.at<const T>(batch, kv_head);
 
-  const uint32_t q_tile = shared_address(shared), k_tile = q_tile + rows * row, v_tile = k_tile + stage_keys * row;
+  const uint32_t q_tile = shared_address(shared), v_tile = q_tile + rows * row, k_tile = v_tile + stage_keys * row;
+  const uint32_t other_keys = k_tile ^ (k_tile + stage_keys * row);
   const int first_row = block * rows, my_row = first_row + warp * 16 * MF;
   // Keys that some row of the block sees, keys that all rows of the warp see.
   const int block_sees = min(a.keys, max(0, min(first_row + rows, a.queries) + a.offset));
   const int all_see = min(a.keys, my_row + a.offset + 1);
 
+  uint32_t next_keys = k_tile;
   auto load_keys = [&](int first) {
-    fill<M, D>(k_tile, k, a.k.row, stage_keys, a.keys - first, a, thread, threads);
+    if (first < block_sees) fill<M, D>(next_keys, k, a.k.row, stage_keys, a.keys - first, a, thread, threads);
     k += int64_t(stage_keys) * a.k.row;
     commit_copies();
   };
@@ -65,10 +67,10 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
     v += int64_t(stage_keys) * a.v.row;
     commit_copies();
   };
-  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row, a,
-             thread, threads);
-  if (block_sees > 0) load_keys(0);
-  if (a.query_signs != 0xffffffffu) {
+  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row,
+             a, thread, threads);
+  load_keys(0);
+  if (a.query_signs != ~0u) {
     wait_for_copies();
     __syncthreads();
     for (int i = thread; i < rows * row / 4; i += threads)
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   }
 
   const uint32_t my_queries = q_tile + warp * 16 * MF * row + rows_first(lane, row);
-  const uint32_t my_keys = k_tile + halves_first(lane, row), my_values = v_tile + columns_at<M>(lane, row);
+  const uint32_t my_keys = halves_first(lane, row), my_values = v_tile + columns_at<M>(lane, row);
   const float factor = a.factor;
 
   float o[MF][D / 8][4], largest[MF][2], sum[MF][2];
@@ -89,18 +91,22 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   for (int stage = 0; stage < block_sees; stage += stage_keys) {
     wait_for_copies();
     __syncthreads();  // the keys are here, and nobody uses the values before
+    const uint32_t keys = next_keys + my_keys;
     load_values(stage);
+    if (a.buffers == 2) {
+      next_keys ^= other_keys;
+      load_keys(stage + stage_keys);
+    }
     const int end = min(block_sees, stage + stage_keys);
     int first = stage + half * Tiling::keys;
-    bool begun = false;
     do {
-      const bool last = Tiling::wide || first + stride >= end;
       float s[MF][N][4];
-      product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, my_keys + (first - stage) * row);
-      if (!begun) wait_for_copies();
-      if (!begun || last) __syncthreads();  // the values are here; nobody uses these keys any more
-      if (last && stage + stage_keys < block_sees) load_keys(stage + stage_keys);
-
+      product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, keys + (first - stage) * row);
+      if (first == stage + half * Tiling::keys) {
+        if (a.buffers == 2) wait_for_copies<1>();
+        else wait_for_copies();
+        __syncthreads();  // the values are here
+      }
       if (first + Tiling::keys > all_see) {
 #pragma unroll
         for (int i = 0; i < MF; ++i)
@@ -125,7 +131,7 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
           m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
           // A row that has seen nothing yet: −inf − −inf would be NaN.
           float base = m == -infinity ? 0.0f : m * factor;
-          float decay = fast_exp2(largest[i][r] * factor - base);
+          float decay = shrink(largest[i][r], base, factor);
           largest[i][r] = m;
           float total = 0.0f;
 #pragma unroll
@@ -140,10 +146,15 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
 #pragma unroll
           for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
         }
-      product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
-      first += stride;
-      begun = true;
+      // Always so, but the compiler does not know: with no branch here it starts on the values amid the exponentials, and
+      // registers run out.
+      if (D <= 96 || a.stage > 0) product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
+      first += Tiling::keys;
     } while (!Tiling::wide && a.halves == 1 && first < end);
+    if (a.buffers == 1) {
+      if (!Tiling::wide) __syncthreads();  // nobody uses these keys any more
+      load_keys(stage + stage_keys);
+    }
   }
 
   if constexpr (!Tiling::wide) {
@@ -169,7 +180,7 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
       for (int r = 0; r < 2; ++r) {
         const float other = space[(values - 4 + r) * partners], m = fmaxf(largest[0][r], other);
         const float base = m == -infinity ? 0.0f : m * factor;
-        mine[r] = fast_exp2(largest[0][r] * factor - base), theirs[r] = fast_exp2(other * factor - base);
+        mine[r] = shrink(largest[0][r], base, factor), theirs[r] = shrink(other, base, factor);
         largest[0][r] = m, sum[0][r] = sum[0][r] * mine[r] + space[(values - 2 + r) * partners] * theirs[r];
       }
 #pragma unroll
@@ -215,22 +226,27 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
 
   bool wide = false;
   int warps = 4;
+  auto bytes = [&](int buffers) {
+    return wide ? forward_bytes<Wide>(warps, a.stage, buffers) : forward_bytes<Narrow>(warps, a.stage, buffers);
+  };
   if (attrs.tile == 0) {
-    wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors() &&
-           forward_bytes<Wide>(Wide::warps, Wide::keys) <= limit;
-    a.stage = wide ? Wide::keys : forward_bytes<Narrow>(warps, 64) <= limit ? 64 : 32;
+    wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors();
+    a.stage = wide ? Wide::keys : 64;
+    if (bytes(1) > limit) wide = false, a.stage = 32;
     if (!wide && a.stage == 2 * Narrow::keys && ceil_div(a.queries, warps * 16) * a.heads * a.batches <= 2 * multiprocessors())
       a.halves = 2;
   } else {
     warps = attrs.tile / 16;
     a.stage = attrs.tile;
   }
-  const int64_t bytes = wide ? forward_bytes<Wide>(warps, a.stage) : forward_bytes<Narrow>(warps, a.stage);
-  if (bytes > limit) refuse_tile(name, attrs.tile, bytes, limit);
+  if (bytes(1) > limit) refuse_tile(name, attrs.tile, bytes(1), limit);
+  // A second buffer pays where it does not cost the second block of a multiprocessor, which has 1 KiB more than a block
+  // may use, and spends 1 KiB on each.
+  a.buffers = 2 * (bytes(2) + 1024) <= limit + 1024 ? 2 : 1;
 
   const int64_t blocks = ceil_div(a.queries, wide ? wide_rows : warps * 16);
-  a.order = order_of(a, blocks, a.heads * a.batches, attrs.causal, true);
-  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves, bytes,
+  a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
+  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves, bytes(a.buffers),
                stream_of(call), a);
 }
 
@@ -261,11 +277,11 @@ Arguments arguments_of(const char* kernel, const KernelCall& call) {
   return a;
 }
 
-Order order_of(const Arguments&, int64_t blocks, int heads, bool causal, bool descending) {
+Order order_of(int64_t blocks, int heads, bool causal, bool descending) {
   Order order;
   order.blocks = int(blocks), order.heads = heads, order.multiprocessors = multiprocessors();
   order.descending = causal && descending;
-  order.balanced = causal && blocks * heads <= 4 * order.multiprocessors;
+  order.balanced = causal && descending && blocks * heads <= 2 * order.multiprocessors;
   return order;
 }
 

@@ -17,9 +17,9 @@
 // Note [fp32 products]: x = big + small, big = x rounded to tf32's 11 bits, and a·b ≈ small·big + big·small + big·big.
 // The tensor core drops what it does not use of small, 2^-22 of x at most. It also truncates where it adds, and these
 // errors have one sign, so a sum over thousands of keys is not left to it: each tile starts from zero and is added to
-// the running sum in plain fp32. Scores, where every error enters an exponential, add up the two small products apart from
-// the big one, which then truncates a third as often.
+// the running sum in plain fp32.
 #pragma once
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <string>
@@ -36,13 +36,13 @@ using Element = std::conditional_t<M == Math::bf16, bf16_t, std::conditional_t<M
 template <Math M> constexpr bool is_fp32 = M == Math::tf32 || M == Math::tf32x3;
 template <Math M> constexpr int element_bytes = is_fp32<M> ? 4 : 2;
 template <Math M> constexpr int step = 32 / element_bytes<M>;
-template <Math M, int D> constexpr int row_bytes = D * element_bytes<M> + 16;
+template <Math M, int D> constexpr int row_bytes = D* element_bytes<M> + 16;
 constexpr float infinity = __builtin_inff();
 
 // ---- arguments ----
 
 // The order in which blocks start: those with the most work first. All blocks of a head follow each other, so that they
-// share its keys in the L2 cache. Where the whole grid is on the device at once nothing is left to balance the load
+// share its keys in the L2 cache. Where the whole grid is on the device at once (forward) nothing is left to balance the load
 // later: rounds over the multiprocessors go forward and backward, so that one with a heavy block gets a light one too.
 struct Order {
   int blocks = 1;  // per head
@@ -79,16 +79,16 @@ struct Arguments {
   float *l2 = nullptr, *delta = nullptr, *dq_sum = nullptr;  // workspace, rows of a head padded
   int padded_queries = 0;
   int queries = 0, keys = 0, dim = 0, heads = 0, kv_heads = 0, batches = 0;
-  int offset = 0;       // query i sees keys j <= i + offset; without a mask the number of keys
-  float factor = 0;     // scale · log2(e): exponentials are powers of two
+  int offset = 0;    // query i sees keys j <= i + offset; without a mask the number of keys
+  float factor = 0;  // scale · log2(e): exponentials are powers of two
   float scale = 0;
   uint32_t query_signs = ~0u;  // bits to flip in pairs of queries as they are loaded; 0: they count as zero, ~0: none
-  bool vectors = false;       // every row of every operand can be read in 16-byte pieces
-  bool paired = false;        // results can be written in pairs
-  bool separate_dq = false;   // dq has a kernel of its own
-  int stage = 0;              // rows of the streamed operands that are in shared memory at a time
-  int buffers = 1;            // 2: the next stage is loaded while this one is used
-  int halves = 1;             // forward: warps that share the same rows
+  bool vectors = false;        // every row of every operand can be read in 16-byte pieces
+  bool paired = false;         // results can be written in pairs
+  bool separate_dq = false;    // dq has a kernel of its own
+  int stage = 0;               // rows of the streamed operands that are in shared memory at a time
+  int buffers = 1;             // 2: the next stage (forward: of keys) is loaded while this one is used
+  int halves = 1;              // forward: warps that share the same rows
   Order order;
 };
 
@@ -134,7 +134,10 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool t
       : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+// All but the latest groups of copies are here.
+template <int Latest = 0> __device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Latest) : "memory");
+}
 // Two warps hand over data: one arrives, the other waits for it.
 __device__ __forceinline__ void pair_arrive(int id) { asm volatile("bar.arrive %0, 64;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void pair_wait(int id) { asm volatile("bar.sync %0, 64;" ::"r"(id) : "memory"); }
@@ -150,12 +153,11 @@ __device__ __forceinline__ void add_pair(float* to, float x, float y) {
 
 // c += a · b. Result and addend are separate operands of the instruction, so that a sum's first addend, zero, needs no
 // registers.
-#define SINTER_MMA(shape_and_types)                                                                          \
-  asm("mma.sync.aligned." shape_and_types " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"       \
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                                       \
+#define SINTER_MMA(shape_and_types)                                                                    \
+  asm("mma.sync.aligned." shape_and_types " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};" \
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]))
-template <Math M>
-__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <Math M> __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   float d[4];
   if constexpr (M == Math::bf16) SINTER_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
   else if constexpr (M == Math::f16) SINTER_MMA("m16n8k16.row.col.f32.f16.f16.f32");
@@ -168,12 +170,8 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint3
 // ---- operands ----
 
 // The left operand for 16 rows, or the right one for 16 columns (two results).
-template <Math M> struct Operand {
-  uint32_t big[4];
-};
-template <> struct Operand<Math::tf32x3> {
-  uint32_t big[4], small[4];
-};
+template <Math M> struct Operand { uint32_t big[4]; };
+template <> struct Operand<Math::tf32x3> { uint32_t big[4], small[4]; };
 
 template <Math M> __device__ __forceinline__ Operand<M> operand(const uint32_t (&raw)[4]) {
   Operand<M> x;
@@ -199,8 +197,7 @@ template <Math M> __device__ __forceinline__ uint32_t pack(float a, float b) {
 }
 
 // Step kk of a left operand made of results.
-template <Math M, int N>
-__device__ __forceinline__ Operand<M> operand_of(const float (&p)[N][4], int kk) {
+template <Math M, int N> __device__ __forceinline__ Operand<M> operand_of(const float (&p)[N][4], int kk) {
   uint32_t raw[4];
   if constexpr (is_fp32<M>) {
     raw[0] = __float_as_uint(p[kk][0]), raw[1] = __float_as_uint(p[kk][2]);
@@ -235,11 +232,11 @@ template <Math M> __device__ __forceinline__ void load_columns(uint32_t (&raw)[4
 // ---- products of a warp ----
 
 // Columns of 16 multiplied together: with three products per result, enough of them are in flight.
-template <Math M, int MF, int Pairs> constexpr int at_once = M == Math::tf32x3 && MF == 1 && Pairs % 2 == 0 ? 2 : 1;
+template <Math M, int MF, int Pairs> constexpr int at_once = M == Math::tf32x3&& MF == 1 && Pairs % 2 == 0 ? 2 : 1;
 
-// c[i][first + 2j + h] += a[i] · column h of b[j]; the small products of tf32x3 go to `rest`, which may be c.
+// c[i][first + 2j + h] += a[i] · column h of b[j]
 template <Math M, int MF, int N, int P>
-__device__ __forceinline__ void multiply(float (&c)[MF][N][4], float (&rest)[MF][N][4], int first, const Operand<M> (&a)[MF],
+__device__ __forceinline__ void multiply(float (&c)[MF][N][4], int first, const Operand<M> (&a)[MF],
                                          const Operand<M> (&b)[P]) {
 #pragma unroll
   for (int term = M == Math::tf32x3 ? 0 : 2; term < 3; ++term) {
@@ -249,7 +246,7 @@ __device__ __forceinline__ void multiply(float (&c)[MF][N][4], float (&rest)[MF]
       for (int i = 0; i < MF; ++i) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          float(&to)[4] = (term == 2 ? c : rest)[i][first + 2 * j + h];
+          float(&to)[4] = c[i][first + 2 * j + h];
           if constexpr (M == Math::tf32x3) {
             if (term == 0) mma<M>(to, a[i].small, b[j].big[2 * h], b[j].big[2 * h + 1]);
             if (term == 1) mma<M>(to, a[i].big, b[j].small[2 * h], b[j].small[2 * h + 1]);
@@ -275,9 +272,7 @@ template <int MF, int N> __device__ __forceinline__ void clear(float (&c)[MF][N]
 template <Math M, int D, int MF, int N, class Left>
 __device__ __forceinline__ void product_of_rows(float (&c)[MF][N][4], Left&& left, uint32_t right) {
   constexpr int row = row_bytes<M, D>, P = at_once<M, MF, N / 2>;
-  float rest[MF][N][4];
   clear(c);
-  clear(rest);
 #pragma unroll
   for (int kk = 0; kk < D / step<M>; ++kk) {
     Operand<M> a[MF];
@@ -292,16 +287,8 @@ __device__ __forceinline__ void product_of_rows(float (&c)[MF][N][4], Left&& lef
         load_matrices(raw, right + (j + k) * 16 * row + kk * 32);
         b[k] = operand<M>(raw);
       }
-      multiply<M>(c, rest, 2 * j, a, b);
+      multiply<M>(c, 2 * j, a, b);
     }
-  }
-  if constexpr (M == Math::tf32x3) {
-#pragma unroll
-    for (int i = 0; i < MF; ++i)
-#pragma unroll
-      for (int j = 0; j < N; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) c[i][j][e] += rest[i][j][e];
   }
 }
 
@@ -340,7 +327,7 @@ __device__ __forceinline__ void product_of_columns(float (&c)[MF][D / 8][4], con
             load_columns<M>(raw, right + kk * step<M> * row + (first / 2 + j + k) * 16 * element_bytes<M>, row);
             b[k] = operand<M>(raw);
           }
-          multiply<M>(to, to, 2 * j, a, b);
+          multiply<M>(to, 2 * j, a, b);
         }
       }
     };
@@ -389,8 +376,7 @@ __device__ __forceinline__ void fill(uint32_t tile, const Element<M>* from, int 
     for (int i = thread; i < rows * D; i += threads) {
       const int row = i / D, column = i % D;
       store_shared(tile + row * row_size + column * size,
-                   row < there && column < a.dim ? from[int64_t(row) * stride + column]
-                                                 : from_float<Element<M>>(0.0f));
+                   row < there && column < a.dim ? from[int64_t(row) * stride + column] : from_float<Element<M>>(0.0f));
     }
   }
 }
@@ -462,7 +448,7 @@ template <Math M, class F> void with_tile_dim(int64_t d, F&& f) {
 // Everything but the results and the tiling.
 Arguments arguments_of(const char* kernel, const KernelCall& call);
 // The order of `blocks` blocks per head; causal: they differ in work.
-Order order_of(const Arguments& a, int64_t blocks, int heads, bool causal, bool descending);
+Order order_of(int64_t blocks, int heads, bool causal, bool descending);
 [[noreturn]] void refuse_tile(const char* kernel, int tile, int64_t bytes, int64_t limit);
 
 }  // namespace sinter::cuda::portable

@@ -65,8 +65,8 @@ template <class T> __global__ void __launch_bounds__(256) finish(const __grid_co
   int64_t row = i / per_row;
   if (row >= int64_t(a.batches) * a.heads * a.queries || column >= a.dim) return;
   int index = int(row / a.queries), query = int(row % a.queries);
-  float4 sum = *reinterpret_cast<const float4*>(
-      a.dq_sum + (int64_t(index) * a.padded_queries + query) * columns + column);
+  float4 sum =
+      *reinterpret_cast<const float4*>(a.dq_sum + (int64_t(index) * a.padded_queries + query) * columns + column);
   T* to = static_cast<T*>(a.dq.data) + row * a.dim;
   store_result(to, column, sum.x * a.scale, sum.y * a.scale, a);
   store_result(to, column + 2, sum.z * a.scale, sum.w * a.scale, a);
@@ -78,29 +78,32 @@ template <Math M_, int D_, bool Wide_> struct BackwardTiling {
   static constexpr Math M = M_;
   static constexpr int D = D_;
   static constexpr bool wide = Wide_;
-  static constexpr int fragments = wide ? 2 : 1;                     // keys of a warp / 16
-  static constexpr int warps = 4;                                    // of each half; narrow: at most
-  static constexpr int queries = wide && !is_fp32<M> ? 64 : 32;      // of a step
+  static constexpr int fragments = wide ? 2 : 1;                          // keys of a warp / 16
+  static constexpr int warps = 4;                                         // of each half; narrow: at most
+  static constexpr int queries = wide && !is_fp32<M> ? 64 : 32;           // of a step
   static constexpr int group = wide && D > 64 ? 2 : D >= 64 ? 4 : D / 8;  // see product_of_columns
   // A warp's part of dq / 16: rows and columns.
-  static constexpr int dq_rows = D < 96 ? (wide && !is_fp32<M> && D == 64 ? 2 : 1) : D == 96 && wide && !is_fp32<M> ? 1 : 2;
+  static constexpr int dq_rows = D < 96                           ? (wide && !is_fp32<M> && D == 64 ? 2 : 1)
+                                 : D == 96 && wide && !is_fp32<M> ? 1
+                                                                  : 2;
   static constexpr int dq_columns = wide && !is_fp32<M> ? (D == 96 ? 3 : D == 128 ? 2 : 1) : 1;
   static constexpr bool one_step = wide && D > 96;  // of queries in a stage: no registers are left to count them
-  // dQ of a step is computed in the next one, from a second buffer of dS: one barrier a step instead of two, and more that is
-  // independent between them.
-  static constexpr bool deferred = wide && !is_fp32<M> && D <= 64;
+  // dQ of a stage is computed in the next one, from a second buffer of dS: a barrier a stage instead of two a step, and more
+  // that is independent between them.
+  static constexpr bool deferred = wide && !is_fp32<M>;
   static constexpr bool keep_left = wide && !is_fp32<M> && D <= 64;  // keys or values of a warp stay in registers
 };
 
 // Bytes from one row to the next where dS is handed over. 16-bit: a row is a key, as in registers, so that neighbours
 // are stored together; ldmatrix transposes it back. fp32: a row is a query, because nothing would transpose it.
 template <class Tiling>
-constexpr int ds_row = is_fp32<Tiling::M> ? (Tiling::warps * 16 * Tiling::fragments + 4) * 4 : (Tiling::queries + 8) * 2;
+constexpr int ds_row = is_fp32<Tiling::M> ? (Tiling::warps * 16 * Tiling::fragments + 4) * 4
+                                          : (Tiling::queries + 8) * 2;
 
 template <class Tiling> int64_t backward_bytes(int warps, int stage, int buffers) {
   int64_t keys = warps * 16 * Tiling::fragments;
   return 2 * (keys + int64_t(buffers) * stage) * row_bytes<Tiling::M, Tiling::D> + buffers * stage * 8 +
-         (Tiling::deferred ? 2 : 1) * (is_fp32<Tiling::M> ? Tiling::queries : keys) * ds_row<Tiling>;
+         (is_fp32<Tiling::M> ? Tiling::queries : keys) * ds_row<Tiling> * (Tiling::deferred ? 2 * stage / Tiling::queries : 1);
 }
 
 template <class Tiling>
@@ -137,8 +140,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     const uint32_t to = stream + load_buffer * buffer_bytes;
     fill<M, D>(to, a.q.at<const T>(batch, load_head) + int64_t(load_query) * a.q.row, a.q.row, stage,
                a.queries - load_query, a, thread, threads);
-    fill<M, D>(to + stage * row, a.d_o.at<const T>(batch, load_head) + int64_t(load_query) * a.d_o.row, a.d_o.row, stage,
-               a.queries - load_query, a, thread, threads);
+    fill<M, D>(to + stage * row, a.d_o.at<const T>(batch, load_head) + int64_t(load_query) * a.d_o.row, a.d_o.row,
+               stage, a.queries - load_query, a, thread, threads);
     const int64_t statistics = (int64_t(batch) * a.heads + load_head) * a.padded_queries + load_query;
     if (thread < stage / 4) copy_async(to + 2 * stage * row + thread * 16, a.l2 + statistics + thread * 4, true);
     else if (thread < stage / 2)
@@ -148,10 +151,10 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     load_query += stage;
     if (load_query >= a.queries) load_query = first_stage, ++load_head, more = load_head < last_head;
   };
-  fill<M, D>(k_tile, a.k.at<const T>(batch, kv_head) + int64_t(first_key) * a.k.row, a.k.row, keys, a.keys - first_key, a,
-             thread, threads);
-  fill<M, D>(v_tile, a.v.at<const T>(batch, kv_head) + int64_t(first_key) * a.v.row, a.v.row, keys, a.keys - first_key, a,
-             thread, threads);
+  fill<M, D>(k_tile, a.k.at<const T>(batch, kv_head) + int64_t(first_key) * a.k.row, a.k.row, keys, a.keys - first_key,
+             a, thread, threads);
+  fill<M, D>(v_tile, a.v.at<const T>(batch, kv_head) + int64_t(first_key) * a.v.row, a.v.row, keys, a.keys - first_key,
+             a, thread, threads);
   commit_copies();
   const bool any = more;
   load_next();
@@ -170,10 +173,10 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
   float gradient[MF][D / 8][4];  // dV or dK
   clear(gradient);
   // Where a thread puts the first of its pᵀ and dsᵀ; see Note [Fragments] for the order of fp32 keys.
-  uint32_t my_ds = ds_tile + (is_fp32<M> ? 2 * t * ds_row<Tiling> + (warp * 16 * MF + g / 2 + g % 2 * 4) * 4
+  const uint32_t my_first_ds = ds_tile + (is_fp32<M> ? 2 * t * ds_row<Tiling> + (warp * 16 * MF + g / 2 + g % 2 * 4) * 4
                                                : (warp * 16 * MF + g) * ds_row<Tiling> + 2 * t * size);
 
-  // dQ += dS · K for the step whose dS lies at `from`; `row_of` is its first row among the sums.
+  // dQ += dS · K for the step whose dS lies at `from`; first_row: its first row among the sums.
   auto add_to_dq = [&](uint32_t from, int64_t first_row) {
     constexpr int R = Tiling::dq_rows, C = Tiling::dq_columns, across = D / 16 / C, parts = Q / 16 / R * across;
     for (int part = thread / 32; part < parts; part += 2 * warps) {
@@ -202,7 +205,7 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
             load_columns<M>(raw, k + at_key * row + j * 16 * size, row);
             right_k[j] = operand<M>(raw);
           }
-          multiply<M>(dq, dq, 0, left_ds, right_k);
+          multiply<M>(dq, 0, left_ds, right_k);
         }
       float* to = a.dq_sum + (first_row + part_row + g) * D + part_column + 2 * t;
 #pragma unroll
@@ -215,9 +218,12 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     }
   };
 
-  constexpr int other_ds = (is_fp32<M> ? Q : Tiling::warps * 16 * MF) * ds_row<Tiling>;  // to the second buffer
-  int buffer = 0, parity = 0;
-  int64_t waiting = -1;  // the first row of the step whose dQ is still to come
+  // Deferred: dS of the steps of a stage lies at `now`, that of the stage before in the other half.
+  constexpr int step_ds = Tiling::warps * 16 * MF * ds_row<Tiling>;
+  const int stage_ds = stage / Q * step_ds;
+  int now = 0;
+  int64_t earlier_row = -1;  // the first row of the stage before among the sums
+  int buffer = 0;
   for (bool running = any; running;) {
     wait_for_copies();
     __syncthreads();
@@ -227,15 +233,20 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     int step_query = query;
     do {
       const int at = step_query - query;
+      constexpr bool early = Tiling::deferred && D <= 64;       // has registers for it
+      const bool due = !a.separate_dq && earlier_row >= 0;  // dQ of the stage before
+      const uint32_t my_ds = my_first_ds + (Tiling::deferred ? now + at / Q * step_ds : 0);
+      const uint32_t earlier_ds = ds_tile + stage_ds - now + at / Q * step_ds;
+      const int pair = 1 + warp + (Tiling::deferred ? at / Q * warps : 0);  // a barrier for each step between those of the block
       // Some query of this step sees some key of the warp.
       const bool active = my_key < a.keys && my_key <= step_query + Q - 1 + a.offset;
       if (active) {
         float x[MF][N][4];
         const uint32_t along = (second ? do_tile : q_tile) + at * row + halves_first(lane, row);
         if constexpr (Tiling::keep_left)
-          product_of_rows<M, D>(x, [&](int kk, int i) { return kept[kk][i]; }, along);
-        else
-          product_of_rows<M, D>(x, left, along);
+          product_of_rows<M, D>(
+              x, [&](int kk, int i) { return kept[kk][i]; }, along);
+        else product_of_rows<M, D>(x, left, along);
         if (!second) {
 #pragma unroll
           for (int j = 0; j < N; ++j) {
@@ -260,7 +271,9 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
               }
           }
         } else {
-          pair_wait(1 + warp);
+          if constexpr (early)  // while the partner takes exponentials
+            if (due) add_to_dq(earlier_ds, earlier_row + at);
+          pair_wait(pair);
         }
 #pragma unroll
         for (int i = 0; i < MF; ++i)
@@ -272,7 +285,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
 #pragma unroll
               for (int e = 0; e < 4; ++e) {
                 const uint32_t place = my_ds + (8 * j + e % 2) * ds_row<Tiling> + (16 * i + e / 2 * 8) * 4;
-                if (second) x[i][j][e] = __uint_as_float(load_shared(place)) * (x[i][j][e] - (e % 2 ? delta.y : delta.x));
+                if (second)
+                  x[i][j][e] = __uint_as_float(load_shared(place)) * (x[i][j][e] - (e % 2 ? delta.y : delta.x));
                 store_shared(place, __float_as_uint(x[i][j][e]));
               }
             } else {
@@ -289,7 +303,7 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
               }
             }
           }
-        if (!second) pair_arrive(1 + warp);
+        if (!second) pair_arrive(pair);
         product_of_columns<M, D, Tiling::group>(gradient, x,
                                                 (second ? q_tile : do_tile) + at * row + columns_at<M>(lane, row));
       } else if (second) {
@@ -305,23 +319,23 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
       }
       step_query += Q;
       const bool last = Tiling::one_step || at + Q >= stage;
-      const int64_t first_row = (int64_t(batch) * a.heads + head) * a.padded_queries + query + at;
       if constexpr (Tiling::deferred) {
-        if (!a.separate_dq && waiting >= 0) add_to_dq(ds_tile + (parity ^ 1) * other_ds, waiting);
-        waiting = first_row;
-        my_ds += parity ? -other_ds : other_ds;
-        parity ^= 1;
-        if (last && a.buffers == 1) {
-          __syncthreads();
-          load_next();
-        }
+        if (due && !(early && second && active)) add_to_dq(earlier_ds, earlier_row + at);
       } else {
         __syncthreads();  // dS is complete, and nobody uses these queries any more
         if (last && a.buffers == 1) load_next();
-        if (!a.separate_dq) add_to_dq(ds_tile, first_row);
+        if (!a.separate_dq) add_to_dq(ds_tile, (int64_t(batch) * a.heads + head) * a.padded_queries + query + at);
+        if (!last) __syncthreads();  // dS is free again
       }
-      if (!last) __syncthreads();  // deferred: dS is complete; else: it is free again
     } while (!Tiling::one_step && step_query - query < stage);
+    if constexpr (Tiling::deferred) {
+      now = stage_ds - now;
+      earlier_row = (int64_t(batch) * a.heads + head) * a.padded_queries + query;
+      if (a.buffers == 1) {
+        __syncthreads();
+        load_next();
+      }
+    }
     buffer = a.buffers - 1 - buffer;
     query += stage;
     if (query >= a.queries) query = first_stage, ++head, running = head < last_head;
@@ -329,7 +343,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
 
   if constexpr (Tiling::deferred) {
     __syncthreads();
-    if (!a.separate_dq && waiting >= 0) add_to_dq(ds_tile + (parity ^ 1) * other_ds, waiting);
+    if (!a.separate_dq && earlier_row >= 0)
+      for (int at = 0; at < stage; at += Q) add_to_dq(ds_tile + stage_ds - now + at / Q * step_ds, earlier_row + at);
   }
 
   const float factor = second ? a.scale : 1.0f;
@@ -368,7 +383,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, 1) backward_queries(const 
   using T = Element<M>;
   extern __shared__ __align__(16) unsigned char shared[];
 
-  const int threads = blockDim.x, rows = threads / 32 * 16, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int threads = blockDim.x, rows = threads / 32 * 16, thread = threadIdx.x, warp = thread / 32,
+            lane = thread % 32;
   int block, index;
   a.order.place(blockIdx.x, block, index);
   const int batch = index / a.heads, head = index % a.heads, kv_head = head / (a.heads / a.kv_heads);
@@ -385,8 +401,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, 1) backward_queries(const 
     fill<M, D>(to + a.stage * row, v + int64_t(first) * a.v.row, a.v.row, a.stage, a.keys - first, a, thread, threads);
     commit_copies();
   };
-  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row, a,
-             thread, threads);
+  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row,
+             a, thread, threads);
   fill<M, D>(do_tile, a.d_o.at<const T>(batch, head) + int64_t(first_row) * a.d_o.row, a.d_o.row, rows,
              a.queries - first_row, a, thread, threads);
   if (block_sees > 0) load(0, 0);
@@ -461,10 +477,11 @@ template <Math M, int D> void run_keys(const KernelCall& call, Arguments a, int6
   int warps = 4;
   if (attrs.tile == 0) {
     constexpr int wide_keys = Wide::warps * 16 * Wide::fragments;
-    a.buffers = backward_bytes<Wide>(Wide::warps, Wide::queries, 2) <= limit ? 2 : 1;
+    constexpr int two_steps = Wide::deferred && !Wide::one_step ? 2 * Wide::queries : Wide::queries;
+    a.stage = backward_bytes<Wide>(Wide::warps, two_steps, 2) <= limit ? two_steps : Wide::queries;
+    a.buffers = backward_bytes<Wide>(Wide::warps, a.stage, 2) <= limit ? 2 : 1;
     wide = 2 * ceil_div(a.keys, wide_keys) * a.kv_heads * a.batches >= 3 * multiprocessors() &&
-           backward_bytes<Wide>(Wide::warps, Wide::queries, a.buffers) <= limit;
-    a.stage = Wide::queries;
+           backward_bytes<Wide>(Wide::warps, a.stage, a.buffers) <= limit;
     if (!wide) {
       a.stage = Narrow::queries;
       a.buffers = backward_bytes<Narrow>(warps, a.stage, 2) <= limit ? 2 : 1;
@@ -477,14 +494,15 @@ template <Math M, int D> void run_keys(const KernelCall& call, Arguments a, int6
     wide = attrs.tile == 128;
     if (!wide) warps = attrs.tile / 16;
     a.stage = wide && Wide::one_step ? Wide::queries : attrs.tile;
-    a.buffers = (wide ? backward_bytes<Wide>(warps, a.stage, 2) : backward_bytes<Narrow>(warps, a.stage, 2)) <= limit ? 2 : 1;
+    a.buffers =
+        (wide ? backward_bytes<Wide>(warps, a.stage, 2) : backward_bytes<Narrow>(warps, a.stage, 2)) <= limit ? 2 : 1;
   }
-  const int64_t bytes = wide ? backward_bytes<Wide>(warps, a.stage, a.buffers)
-                             : backward_bytes<Narrow>(warps, a.stage, a.buffers);
+  const int64_t bytes =
+      wide ? backward_bytes<Wide>(warps, a.stage, a.buffers) : backward_bytes<Narrow>(warps, a.stage, a.buffers);
   if (bytes > limit) refuse_tile(name, attrs.tile, bytes, limit);
   const int64_t blocks = ceil_div(a.keys, warps * 16 * (wide ? Wide::fragments : Narrow::fragments));
   if (blocks == 0) return;
-  a.order = order_of(a, blocks, a.kv_heads * a.batches, attrs.causal, false);
+  a.order = order_of(blocks, a.kv_heads * a.batches, attrs.causal, false);
   launch_large(name, wide ? backward<Wide> : backward<Narrow>, blocks * a.kv_heads * a.batches, warps * 64, bytes,
                stream_of(call), a);
 }
@@ -501,7 +519,7 @@ template <Math M, int D> void run_queries(const KernelCall& call, Arguments a, i
   if (attrs.tile == 0 && bytes() > limit) warps = 2;
   if (bytes() > limit) refuse_tile(name, attrs.tile, bytes(), limit);
   const int64_t blocks = ceil_div(a.queries, warps * 16);
-  a.order = order_of(a, blocks, a.heads * a.batches, attrs.causal, true);
+  a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
   launch_large(name, backward_queries<Tiling>, blocks * a.heads * a.batches, warps * 32, bytes(), stream_of(call), a);
 }
 
