@@ -23,11 +23,11 @@ template <Math M_, int D_, bool Wide_> struct ForwardTiling {
   static constexpr int warps = wide ? 4 : 8;      // narrow: at most
   static constexpr int keys = !wide ? 32 : is_fp32<M> ? (D > 32 ? 32 : 64) : D > 64 ? 64 : 96;
   static constexpr int group = D <= 64 || !wide ? D / 8 : 2;  // see product_of_columns
-  static constexpr int blocks = wide ? 2 : 1;                           // per multiprocessor: caps registers
+  static constexpr int blocks = wide ? 2 : 1;                 // per multiprocessor: caps registers
 };
 
-template <class Tiling> int64_t forward_bytes(int warps, int stage) {
-  return (int64_t(warps) * 16 * Tiling::fragments + 2 * stage) * row_bytes<Tiling::M, Tiling::D>;
+template <class Tiling> int64_t forward_bytes(int warps, int stage, int buffers) {
+  return (int64_t(warps) * 16 * Tiling::fragments + (1 + buffers) * stage) * row_bytes<Tiling::M, Tiling::D>;
 }
 
 template <class Tiling>
@@ -46,14 +46,16 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   const T* k = a.k.at<const T>(batch, kv_head);
   const T* v = a.v.at<const T>(batch, kv_head);
 
-  const uint32_t q_tile = shared_address(shared), k_tile = q_tile + rows * row, v_tile = k_tile + stage_keys * row;
+  const uint32_t q_tile = shared_address(shared), v_tile = q_tile + rows * row, k_tile = v_tile + stage_keys * row;
+  const uint32_t other_keys = k_tile ^ (k_tile + stage_keys * row);
   const int first_row = block * rows, my_row = first_row + warp * 16 * MF;
   // Keys that some row of the block sees, keys that all rows of the warp see.
   const int block_sees = min(a.keys, max(0, min(first_row + rows, a.queries) + a.offset));
   const int all_see = min(a.keys, my_row + a.offset + 1);
 
+  uint32_t next_keys = k_tile;
   auto load_keys = [&](int first) {
-    fill<M, D>(k_tile, k, a.k.row, stage_keys, a.keys - first, a, thread, threads);
+    if (first < block_sees) fill<M, D>(next_keys, k, a.k.row, stage_keys, a.keys - first, a, thread, threads);
     k += int64_t(stage_keys) * a.k.row;
     commit_copies();
   };
@@ -62,10 +64,10 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
     v += int64_t(stage_keys) * a.v.row;
     commit_copies();
   };
-  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row, a,
-             thread, threads);
-  if (block_sees > 0) load_keys(0);
-  if (a.query_signs != 0xffffffffu) {
+  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row,
+             a, thread, threads);
+  load_keys(0);
+  if (a.query_signs != ~0u) {
     wait_for_copies();
     __syncthreads();
     for (int i = thread; i < rows * row / 4; i += threads)
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   }
 
   const uint32_t my_queries = q_tile + warp * 16 * MF * row + rows_first(lane, row);
-  const uint32_t my_keys = k_tile + halves_first(lane, row), my_values = v_tile + columns_at<M>(lane, row);
+  const uint32_t my_keys = halves_first(lane, row), my_values = v_tile + columns_at<M>(lane, row);
   const float factor = a.factor;
 
   float o[MF][D / 8][4], largest[MF][2], sum[MF][2];
@@ -86,17 +88,22 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   for (int stage = 0; stage < block_sees; stage += stage_keys) {
     wait_for_copies();
     __syncthreads();  // the keys are here, and nobody uses the values before
+    const uint32_t keys = next_keys + my_keys;
     load_values(stage);
+    if (a.buffers == 2) {
+      next_keys ^= other_keys;
+      load_keys(stage + stage_keys);
+    }
     const int end = min(block_sees, stage + stage_keys);
     int first = stage;
     do {
-      const bool last = Tiling::wide || first + Tiling::keys >= end;
       float s[MF][N][4];
-      product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, my_keys + (first - stage) * row);
-      if (first == stage) wait_for_copies();
-      if (first == stage || last) __syncthreads();  // the values are here; nobody uses these keys any more
-      if (last && stage + stage_keys < block_sees) load_keys(stage + stage_keys);
-
+      product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, keys + (first - stage) * row);
+      if (first == stage) {
+        if (a.buffers == 2) wait_for_copies<1>();
+        else wait_for_copies();
+        __syncthreads();  // the values are here
+      }
       if (first + Tiling::keys > all_see) {
 #pragma unroll
         for (int i = 0; i < MF; ++i)
@@ -136,9 +143,15 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
 #pragma unroll
           for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
         }
-      product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
+      // Always so, but the compiler does not know: with no branch here it starts on the values amid the exponentials, and
+      // registers run out.
+      if (D <= 96 || a.stage > 0) product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
       first += Tiling::keys;
     } while (!Tiling::wide && first < end);
+    if (a.buffers == 1) {
+      if (!Tiling::wide) __syncthreads();  // nobody uses these keys any more
+      load_keys(stage + stage_keys);
+    }
   }
 
   T* out = a.o.at<T>(batch, head);
@@ -177,20 +190,25 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
 
   bool wide = false;
   int warps = 4;
+  auto bytes = [&](int buffers) {
+    return wide ? forward_bytes<Wide>(warps, a.stage, buffers) : forward_bytes<Narrow>(warps, a.stage, buffers);
+  };
   if (attrs.tile == 0) {
-    wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors() &&
-           forward_bytes<Wide>(Wide::warps, Wide::keys) <= limit;
-    a.stage = wide ? Wide::keys : forward_bytes<Narrow>(warps, 64) <= limit ? 64 : 32;
+    wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors();
+    a.stage = wide ? Wide::keys : 64;
+    if (bytes(1) > limit) wide = false, a.stage = 32;
   } else {
     warps = attrs.tile / 16;
     a.stage = attrs.tile;
   }
-  const int64_t bytes = wide ? forward_bytes<Wide>(warps, a.stage) : forward_bytes<Narrow>(warps, a.stage);
-  if (bytes > limit) refuse_tile(name, attrs.tile, bytes, limit);
+  if (bytes(1) > limit) refuse_tile(name, attrs.tile, bytes(1), limit);
+  // A second buffer pays where it does not cost the second block of a multiprocessor, which has 1 KiB more than a block
+  // may use, and spends 1 KiB on each.
+  a.buffers = 2 * (bytes(2) + 1024) <= limit + 1024 ? 2 : 1;
 
   const int64_t blocks = ceil_div(a.queries, wide ? wide_rows : warps * 16);
-  a.order = order_of(a, blocks, a.heads * a.batches, attrs.causal, true);
-  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32, bytes,
+  a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
+  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32, bytes(a.buffers),
                stream_of(call), a);
 }
 
@@ -221,7 +239,7 @@ Arguments arguments_of(const char* kernel, const KernelCall& call) {
   return a;
 }
 
-Order order_of(const Arguments&, int64_t blocks, int heads, bool causal, bool descending) {
+Order order_of(int64_t blocks, int heads, bool causal, bool descending) {
   Order order;
   order.blocks = int(blocks), order.heads = heads, order.multiprocessors = multiprocessors();
   order.descending = causal && descending;

@@ -19,6 +19,7 @@
 // errors have one sign, so a sum over thousands of keys is not left to it: each tile starts from zero and is added to
 // the running sum in plain fp32.
 #pragma once
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <string>
@@ -35,7 +36,7 @@ using Element = std::conditional_t<M == Math::bf16, bf16_t, std::conditional_t<M
 template <Math M> constexpr bool is_fp32 = M == Math::tf32 || M == Math::tf32x3;
 template <Math M> constexpr int element_bytes = is_fp32<M> ? 4 : 2;
 template <Math M> constexpr int step = 32 / element_bytes<M>;
-template <Math M, int D> constexpr int row_bytes = D * element_bytes<M> + 16;
+template <Math M, int D> constexpr int row_bytes = D* element_bytes<M> + 16;
 constexpr float infinity = __builtin_inff();
 
 // ---- arguments ----
@@ -78,15 +79,15 @@ struct Arguments {
   float *l2 = nullptr, *delta = nullptr, *dq_sum = nullptr;  // workspace, rows of a head padded
   int padded_queries = 0;
   int queries = 0, keys = 0, dim = 0, heads = 0, kv_heads = 0, batches = 0;
-  int offset = 0;       // query i sees keys j <= i + offset; without a mask the number of keys
-  float factor = 0;     // scale · log2(e): exponentials are powers of two
+  int offset = 0;    // query i sees keys j <= i + offset; without a mask the number of keys
+  float factor = 0;  // scale · log2(e): exponentials are powers of two
   float scale = 0;
   uint32_t query_signs = ~0u;  // bits to flip in pairs of queries as they are loaded; 0: they count as zero, ~0: none
-  bool vectors = false;       // every row of every operand can be read in 16-byte pieces
-  bool paired = false;        // results can be written in pairs
-  bool separate_dq = false;   // dq has a kernel of its own
-  int stage = 0;              // rows of the streamed operands that are in shared memory at a time
-  int buffers = 1;            // 2: the next stage is loaded while this one is used
+  bool vectors = false;        // every row of every operand can be read in 16-byte pieces
+  bool paired = false;         // results can be written in pairs
+  bool separate_dq = false;    // dq has a kernel of its own
+  int stage = 0;               // rows of the streamed operands that are in shared memory at a time
+  int buffers = 1;             // 2: the next stage (forward: of keys) is loaded while this one is used
   Order order;
 };
 
@@ -132,7 +133,10 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool t
       : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+// All but the latest groups of copies are here.
+template <int Latest = 0> __device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Latest) : "memory");
+}
 // Two warps hand over data: one arrives, the other waits for it.
 __device__ __forceinline__ void pair_arrive(int id) { asm volatile("bar.arrive %0, 64;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void pair_wait(int id) { asm volatile("bar.sync %0, 64;" ::"r"(id) : "memory"); }
@@ -148,12 +152,11 @@ __device__ __forceinline__ void add_pair(float* to, float x, float y) {
 
 // c += a · b. Result and addend are separate operands of the instruction, so that a sum's first addend, zero, needs no
 // registers.
-#define SINTER_MMA(shape_and_types)                                                                          \
-  asm("mma.sync.aligned." shape_and_types " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"       \
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                                       \
+#define SINTER_MMA(shape_and_types)                                                                    \
+  asm("mma.sync.aligned." shape_and_types " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};" \
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]))
-template <Math M>
-__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <Math M> __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   float d[4];
   if constexpr (M == Math::bf16) SINTER_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
   else if constexpr (M == Math::f16) SINTER_MMA("m16n8k16.row.col.f32.f16.f16.f32");
@@ -166,12 +169,8 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint3
 // ---- operands ----
 
 // The left operand for 16 rows, or the right one for 16 columns (two results).
-template <Math M> struct Operand {
-  uint32_t big[4];
-};
-template <> struct Operand<Math::tf32x3> {
-  uint32_t big[4], small[4];
-};
+template <Math M> struct Operand { uint32_t big[4]; };
+template <> struct Operand<Math::tf32x3> { uint32_t big[4], small[4]; };
 
 template <Math M> __device__ __forceinline__ Operand<M> operand(const uint32_t (&raw)[4]) {
   Operand<M> x;
@@ -197,8 +196,7 @@ template <Math M> __device__ __forceinline__ uint32_t pack(float a, float b) {
 }
 
 // Step kk of a left operand made of results.
-template <Math M, int N>
-__device__ __forceinline__ Operand<M> operand_of(const float (&p)[N][4], int kk) {
+template <Math M, int N> __device__ __forceinline__ Operand<M> operand_of(const float (&p)[N][4], int kk) {
   uint32_t raw[4];
   if constexpr (is_fp32<M>) {
     raw[0] = __float_as_uint(p[kk][0]), raw[1] = __float_as_uint(p[kk][2]);
@@ -233,7 +231,7 @@ template <Math M> __device__ __forceinline__ void load_columns(uint32_t (&raw)[4
 // ---- products of a warp ----
 
 // Columns of 16 multiplied together: with three products per result, enough of them are in flight.
-template <Math M, int MF, int Pairs> constexpr int at_once = M == Math::tf32x3 && MF == 1 && Pairs % 2 == 0 ? 2 : 1;
+template <Math M, int MF, int Pairs> constexpr int at_once = M == Math::tf32x3&& MF == 1 && Pairs % 2 == 0 ? 2 : 1;
 
 // c[i][first + 2j + h] += a[i] · column h of b[j]
 template <Math M, int MF, int N, int P>
@@ -377,8 +375,7 @@ __device__ __forceinline__ void fill(uint32_t tile, const Element<M>* from, int 
     for (int i = thread; i < rows * D; i += threads) {
       const int row = i / D, column = i % D;
       store_shared(tile + row * row_size + column * size,
-                   row < there && column < a.dim ? from[int64_t(row) * stride + column]
-                                                 : from_float<Element<M>>(0.0f));
+                   row < there && column < a.dim ? from[int64_t(row) * stride + column] : from_float<Element<M>>(0.0f));
     }
   }
 }
@@ -450,7 +447,7 @@ template <Math M, class F> void with_tile_dim(int64_t d, F&& f) {
 // Everything but the results and the tiling.
 Arguments arguments_of(const char* kernel, const KernelCall& call);
 // The order of `blocks` blocks per head; causal: they differ in work.
-Order order_of(const Arguments& a, int64_t blocks, int heads, bool causal, bool descending);
+Order order_of(int64_t blocks, int heads, bool causal, bool descending);
 [[noreturn]] void refuse_tile(const char* kernel, int tile, int64_t bytes, int64_t limit);
 
 }  // namespace sinter::cuda::portable

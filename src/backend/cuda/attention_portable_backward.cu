@@ -65,8 +65,8 @@ template <class T> __global__ void __launch_bounds__(256) finish(const __grid_co
   int64_t row = i / per_row;
   if (row >= int64_t(a.batches) * a.heads * a.queries || column >= a.dim) return;
   int index = int(row / a.queries), query = int(row % a.queries);
-  float4 sum = *reinterpret_cast<const float4*>(
-      a.dq_sum + (int64_t(index) * a.padded_queries + query) * columns + column);
+  float4 sum =
+      *reinterpret_cast<const float4*>(a.dq_sum + (int64_t(index) * a.padded_queries + query) * columns + column);
   T* to = static_cast<T*>(a.dq.data) + row * a.dim;
   store_result(to, column, sum.x * a.scale, sum.y * a.scale, a);
   store_result(to, column + 2, sum.z * a.scale, sum.w * a.scale, a);
@@ -78,12 +78,14 @@ template <Math M_, int D_, bool Wide_> struct BackwardTiling {
   static constexpr Math M = M_;
   static constexpr int D = D_;
   static constexpr bool wide = Wide_;
-  static constexpr int fragments = wide ? 2 : 1;                     // keys of a warp / 16
-  static constexpr int warps = 4;                                    // of each half; narrow: at most
-  static constexpr int queries = wide && !is_fp32<M> ? 64 : 32;      // of a step
+  static constexpr int fragments = wide ? 2 : 1;                          // keys of a warp / 16
+  static constexpr int warps = 4;                                         // of each half; narrow: at most
+  static constexpr int queries = wide && !is_fp32<M> ? 64 : 32;           // of a step
   static constexpr int group = wide && D > 64 ? 2 : D >= 64 ? 4 : D / 8;  // see product_of_columns
   // A warp's part of dq / 16: rows and columns.
-  static constexpr int dq_rows = D < 96 ? (wide && !is_fp32<M> && D == 64 ? 2 : 1) : D == 96 && wide && !is_fp32<M> ? 1 : 2;
+  static constexpr int dq_rows = D < 96                           ? (wide && !is_fp32<M> && D == 64 ? 2 : 1)
+                                 : D == 96 && wide && !is_fp32<M> ? 1
+                                                                  : 2;
   static constexpr int dq_columns = wide && !is_fp32<M> ? (D == 96 ? 3 : D == 128 ? 2 : 1) : 1;
   static constexpr bool one_step = wide && D > 96;  // of queries in a stage: no registers are left to count them
   static constexpr bool keep_left = wide && !is_fp32<M> && D <= 64;  // keys or values of a warp stay in registers
@@ -92,7 +94,8 @@ template <Math M_, int D_, bool Wide_> struct BackwardTiling {
 // Bytes from one row to the next where dS is handed over. 16-bit: a row is a key, as in registers, so that neighbours
 // are stored together; ldmatrix transposes it back. fp32: a row is a query, because nothing would transpose it.
 template <class Tiling>
-constexpr int ds_row = is_fp32<Tiling::M> ? (Tiling::warps * 16 * Tiling::fragments + 4) * 4 : (Tiling::queries + 8) * 2;
+constexpr int ds_row = is_fp32<Tiling::M> ? (Tiling::warps * 16 * Tiling::fragments + 4) * 4
+                                          : (Tiling::queries + 8) * 2;
 
 template <class Tiling> int64_t backward_bytes(int warps, int stage, int buffers) {
   int64_t keys = warps * 16 * Tiling::fragments;
@@ -134,8 +137,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     const uint32_t to = stream + load_buffer * buffer_bytes;
     fill<M, D>(to, a.q.at<const T>(batch, load_head) + int64_t(load_query) * a.q.row, a.q.row, stage,
                a.queries - load_query, a, thread, threads);
-    fill<M, D>(to + stage * row, a.d_o.at<const T>(batch, load_head) + int64_t(load_query) * a.d_o.row, a.d_o.row, stage,
-               a.queries - load_query, a, thread, threads);
+    fill<M, D>(to + stage * row, a.d_o.at<const T>(batch, load_head) + int64_t(load_query) * a.d_o.row, a.d_o.row,
+               stage, a.queries - load_query, a, thread, threads);
     const int64_t statistics = (int64_t(batch) * a.heads + load_head) * a.padded_queries + load_query;
     if (thread < stage / 4) copy_async(to + 2 * stage * row + thread * 16, a.l2 + statistics + thread * 4, true);
     else if (thread < stage / 2)
@@ -145,10 +148,10 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     load_query += stage;
     if (load_query >= a.queries) load_query = first_stage, ++load_head, more = load_head < last_head;
   };
-  fill<M, D>(k_tile, a.k.at<const T>(batch, kv_head) + int64_t(first_key) * a.k.row, a.k.row, keys, a.keys - first_key, a,
-             thread, threads);
-  fill<M, D>(v_tile, a.v.at<const T>(batch, kv_head) + int64_t(first_key) * a.v.row, a.v.row, keys, a.keys - first_key, a,
-             thread, threads);
+  fill<M, D>(k_tile, a.k.at<const T>(batch, kv_head) + int64_t(first_key) * a.k.row, a.k.row, keys, a.keys - first_key,
+             a, thread, threads);
+  fill<M, D>(v_tile, a.v.at<const T>(batch, kv_head) + int64_t(first_key) * a.v.row, a.v.row, keys, a.keys - first_key,
+             a, thread, threads);
   commit_copies();
   const bool any = more;
   load_next();
@@ -186,9 +189,9 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
         float x[MF][N][4];
         const uint32_t along = (second ? do_tile : q_tile) + at * row + halves_first(lane, row);
         if constexpr (Tiling::keep_left)
-          product_of_rows<M, D>(x, [&](int kk, int i) { return kept[kk][i]; }, along);
-        else
-          product_of_rows<M, D>(x, left, along);
+          product_of_rows<M, D>(
+              x, [&](int kk, int i) { return kept[kk][i]; }, along);
+        else product_of_rows<M, D>(x, left, along);
         if (!second) {
 #pragma unroll
           for (int j = 0; j < N; ++j) {
@@ -225,7 +228,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
 #pragma unroll
               for (int e = 0; e < 4; ++e) {
                 const uint32_t place = my_ds + (8 * j + e % 2) * ds_row<Tiling> + (16 * i + e / 2 * 8) * 4;
-                if (second) x[i][j][e] = __uint_as_float(load_shared(place)) * (x[i][j][e] - (e % 2 ? delta.y : delta.x));
+                if (second)
+                  x[i][j][e] = __uint_as_float(load_shared(place)) * (x[i][j][e] - (e % 2 ? delta.y : delta.x));
                 store_shared(place, __float_as_uint(x[i][j][e]));
               }
             } else {
@@ -290,7 +294,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
               }
               multiply<M>(dq, 0, left_ds, right_k);
             }
-          float* to = a.dq_sum + ((int64_t(batch) * a.heads + head) * a.padded_queries + query + at + part_row + g) * D +
+          float* to = a.dq_sum +
+                      ((int64_t(batch) * a.heads + head) * a.padded_queries + query + at + part_row + g) * D +
                       part_column + 2 * t;
 #pragma unroll
           for (int i = 0; i < R; ++i)
@@ -344,7 +349,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, 1) backward_queries(const 
   using T = Element<M>;
   extern __shared__ __align__(16) unsigned char shared[];
 
-  const int threads = blockDim.x, rows = threads / 32 * 16, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int threads = blockDim.x, rows = threads / 32 * 16, thread = threadIdx.x, warp = thread / 32,
+            lane = thread % 32;
   int block, index;
   a.order.place(blockIdx.x, block, index);
   const int batch = index / a.heads, head = index % a.heads, kv_head = head / (a.heads / a.kv_heads);
@@ -361,8 +367,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, 1) backward_queries(const 
     fill<M, D>(to + a.stage * row, v + int64_t(first) * a.v.row, a.v.row, a.stage, a.keys - first, a, thread, threads);
     commit_copies();
   };
-  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row, a,
-             thread, threads);
+  fill<M, D>(q_tile, a.q.at<const T>(batch, head) + int64_t(first_row) * a.q.row, a.q.row, rows, a.queries - first_row,
+             a, thread, threads);
   fill<M, D>(do_tile, a.d_o.at<const T>(batch, head) + int64_t(first_row) * a.d_o.row, a.d_o.row, rows,
              a.queries - first_row, a, thread, threads);
   if (block_sees > 0) load(0, 0);
@@ -453,14 +459,15 @@ template <Math M, int D> void run_keys(const KernelCall& call, Arguments a, int6
     wide = attrs.tile == 128;
     if (!wide) warps = attrs.tile / 16;
     a.stage = wide && Wide::one_step ? Wide::queries : attrs.tile;
-    a.buffers = (wide ? backward_bytes<Wide>(warps, a.stage, 2) : backward_bytes<Narrow>(warps, a.stage, 2)) <= limit ? 2 : 1;
+    a.buffers =
+        (wide ? backward_bytes<Wide>(warps, a.stage, 2) : backward_bytes<Narrow>(warps, a.stage, 2)) <= limit ? 2 : 1;
   }
-  const int64_t bytes = wide ? backward_bytes<Wide>(warps, a.stage, a.buffers)
-                             : backward_bytes<Narrow>(warps, a.stage, a.buffers);
+  const int64_t bytes =
+      wide ? backward_bytes<Wide>(warps, a.stage, a.buffers) : backward_bytes<Narrow>(warps, a.stage, a.buffers);
   if (bytes > limit) refuse_tile(name, attrs.tile, bytes, limit);
   const int64_t blocks = ceil_div(a.keys, warps * 16 * (wide ? Wide::fragments : Narrow::fragments));
   if (blocks == 0) return;
-  a.order = order_of(a, blocks, a.kv_heads * a.batches, attrs.causal, false);
+  a.order = order_of(blocks, a.kv_heads * a.batches, attrs.causal, false);
   launch_large(name, wide ? backward<Wide> : backward<Narrow>, blocks * a.kv_heads * a.batches, warps * 64, bytes,
                stream_of(call), a);
 }
@@ -477,7 +484,7 @@ template <Math M, int D> void run_queries(const KernelCall& call, Arguments a, i
   if (attrs.tile == 0 && bytes() > limit) warps = 2;
   if (bytes() > limit) refuse_tile(name, attrs.tile, bytes(), limit);
   const int64_t blocks = ceil_div(a.queries, warps * 16);
-  a.order = order_of(a, blocks, a.heads * a.batches, attrs.causal, true);
+  a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
   launch_large(name, backward_queries<Tiling>, blocks * a.heads * a.batches, warps * 32, bytes(), stream_of(call), a);
 }
 
