@@ -50,14 +50,14 @@ for step in "$@"; do
     done ;;
   attention)
     record attention_batch8 bench attention --device cuda --plot "$out/attention_batch8.svg"
-    record attention_sweep bench attention --device cuda --sweep --warmup 2 --steps 20 --seconds 0.3 --plot "$out/attention_sweep.svg"
-    record attention_leaderboard bench attention --device cuda --leaderboard --attention flash,portable --deterministic --seconds 1 ;;
+    record attention_sweep bench attention --device cuda --sweep --warmup 2 --steps 20 --seconds 0.1 --plot "$out/attention_sweep.svg"
+    record attention_leaderboard bench attention --device cuda --leaderboard --attention flash,portable --deterministic --seconds 0.5 ;;
   attention_peers)
     beside() {  # beside NAME PEERS FLAGS…
       name=$1 peers=$2
       shift 2
       record "attention_$name" bench attention --device cuda --peer "$peers" --python "${PYTHON:-python3}" --warmup 5 --steps 40 \
-        --seconds 0.5 "$@"
+        --seconds 0.25 "$@"
     }
     long="--batch 2 --ctx 16384 --dtype bf16" short="--batch 16 --ctx 2048 --dtype bf16"
     beside leaderboard_peers cudnn,flash --leaderboard

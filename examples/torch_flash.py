@@ -49,6 +49,7 @@ def _load():
 
 
 _library = _load()
+_workspaces = {}  # bytes that backward wants, by device, type and shapes
 
 
 def _run(function, *arguments):
@@ -107,9 +108,12 @@ class FlashAttention(torch.autograd.Function):
         with torch.cuda.device_of(q):
             a = _call(*ctx.options, q=q, k=k, v=v, o=o, lse=lse, d_o=_rows(grad), dq=dq, dk=dk, dv=dv)
             # From torch's allocator, so that all the memory is in one pool.
-            need = ctypes.c_size_t()
-            _run("sinter_attention_backward_workspace", ctypes.byref(a), ctypes.byref(need))
-            workspace = torch.empty(max(1, need.value), dtype=torch.uint8, device=q.device)
+            shape = (q.device, q.dtype, q.shape, k.shape)
+            if shape not in _workspaces:
+                need = ctypes.c_size_t()
+                _run("sinter_attention_backward_workspace", ctypes.byref(a), ctypes.byref(need))
+                _workspaces[shape] = max(1, need.value)
+            workspace = torch.empty(_workspaces[shape], dtype=torch.uint8, device=q.device)
             a.workspace, a.workspace_bytes = workspace.data_ptr(), workspace.numel()
             _run("sinter_attention_backward", ctypes.byref(a))
         return dq, dk, dv, None, None, None, None

@@ -159,27 +159,15 @@ TensorRef statistics_of(const sinter_attention& a, const TensorRef& q) {
   return r;
 }
 
-void forward(const sinter_attention& a) {
-  DeviceType device = device_of(a);
-  KernelCall call = call_for(a, device);
-  call.n_out = 2;
-  call.out[0] = output_of("o", a.o, false);
-  call.out[1] = statistics_of(a, call.in[0]);
-  same_dims("o", call.out[0], "q", call.in[0], a.o, a.q);
-  kernel_for(device, &KernelTable::attention)(call);
-}
-
 // Scratch memory of one call: the caller's, or the library's for as long as the object lives. On CUDA the allocator hands the
 // block only to work that comes later on the same stream.
 class Workspace {
  public:
-  Workspace(const sinter_attention& a, KernelCall& call, DeviceType device) {
-    int64_t bytes = workspace::attention_backward(call, device);
+  Workspace(KernelCall& call, DeviceType device, int64_t bytes, void* given, size_t given_bytes) {
     call.workspace_bytes = bytes;
-    call.workspace = a.workspace;
-    if (a.workspace)
-      check(int64_t(a.workspace_bytes) >= bytes, "the workspace has {} bytes, but this call needs {}",
-            a.workspace_bytes, bytes);
+    call.workspace = given;
+    if (given)
+      check(int64_t(given_bytes) >= bytes, "the workspace has {} bytes, but this call needs {}", given_bytes, bytes);
     else if (bytes > 0) {
       allocator_ = &allocator_of(device);
       block_ = allocator_->allocate(bytes, call.stream);
@@ -197,6 +185,18 @@ class Workspace {
   Allocator::Allocation block_{};
 };
 
+void forward(const sinter_attention& a) {
+  DeviceType device = device_of(a);
+  KernelCall call = call_for(a, device);
+  call.n_out = 2;
+  call.out[0] = output_of("o", a.o, false);
+  call.out[1] = statistics_of(a, call.in[0]);
+  same_dims("o", call.out[0], "q", call.in[0], a.o, a.q);
+  Kernel kernel = kernel_for(device, &KernelTable::attention);
+  Workspace workspace(call, device, workspace::attention(call, device), nullptr, 0);
+  kernel(call);
+}
+
 void backward(const sinter_attention& a) {
   DeviceType device = device_of(a);
   KernelCall call = call_for(a, device);
@@ -211,7 +211,7 @@ void backward(const sinter_attention& a) {
   same_dims("dk", call.out[1], "k", call.in[1], a.dk, a.k);
   same_dims("dv", call.out[2], "v", call.in[2], a.dv, a.v);
   Kernel kernel = kernel_for(device, &KernelTable::attention_backward);
-  Workspace workspace(a, call, device);
+  Workspace workspace(call, device, workspace::attention_backward(call, device), a.workspace, a.workspace_bytes);
   kernel(call);
 }
 

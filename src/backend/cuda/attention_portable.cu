@@ -241,10 +241,11 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
   }
   if (bytes(1) > limit) refuse_tile(name, attrs.tile, bytes(1), limit);
   // A second buffer pays where it does not cost the second block of a multiprocessor, which has 1 KiB more than a block
-  // may use, and spends 1 KiB on each.
-  a.buffers = 2 * (bytes(2) + 1024) <= limit + 1024 ? 2 : 1;
-
+  // may use, and spends 1 KiB on each; or where there is no second block.
   const int64_t blocks = ceil_div(a.queries, wide ? wide_rows : warps * 16);
+  const bool alone = blocks * a.heads * a.batches <= multiprocessors() && bytes(2) <= limit;
+  a.buffers = alone || 2 * (bytes(2) + 1024) <= limit + 1024 ? 2 : 1;
+
   a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
   launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves, bytes(a.buffers),
                stream_of(call), a);
