@@ -12,8 +12,8 @@
 #ifndef SINTER_H
 #define SINTER_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h> /* NOLINT(modernize-deprecated-headers): this is C */
+#include <stdint.h> /* NOLINT(modernize-deprecated-headers) */
 
 #define SINTER_VERSION_MAJOR 0
 #define SINTER_VERSION_MINOR 1

@@ -25,7 +25,8 @@ class AttentionGpu : public testing::TestWithParam<Variant> {
  protected:
   void SetUp() override {
     SINTER_REQUIRE_GPU();
-    if (cuda_backend()->info().compute_capability < 80) GTEST_SKIP() << "SKIPPED: the kernels need compute capability 8.0";
+    if (cuda_backend()->info().compute_capability < 80)
+      GTEST_SKIP() << "SKIPPED: the kernels need compute capability 8.0";
     if (GetParam().shared_limit) setenv("SINTER_SHARED_LIMIT", GetParam().shared_limit, 1);
   }
   void TearDown() override { unsetenv("SINTER_SHARED_LIMIT"); }
@@ -44,7 +45,9 @@ class AttentionGpu : public testing::TestWithParam<Variant> {
       if (type == DType::f32) expect_close(r, exact, 1e-5, what);
       else expect_fair(r, naive, exact, what);
       for (size_t i = 0; i < r.lse.size(); ++i)
-        ASSERT_TRUE(r.lse[i] == exact.lse[i] || std::abs(r.lse[i] - exact.lse[i]) <= 1e-5 * std::max(1.0, std::abs(exact.lse[i]))) << what;
+        ASSERT_TRUE(r.lse[i] == exact.lse[i] ||
+                    std::abs(r.lse[i] - exact.lse[i]) <= 1e-5 * std::max(1.0, std::abs(exact.lse[i])))
+            << what;
     }
   }
 };
@@ -60,7 +63,14 @@ TEST_P(AttentionGpu, EveryHeadDimension) {
   Rng rng(11);
   for (int64_t d : {3, 8, 16, 24, 32, 40, 64, 72, 80, 96, 104, 128})
     for (bool causal : {true, false})
-      check({2, 4, 2, 150, 261, d, {.scale = 1 / std::sqrt(double(d)), .causal = causal, .causal_offset = causal ? 111 : 0}}, rng, 0);
+      check({2,
+             4,
+             2,
+             150,
+             261,
+             d,
+             {.scale = 1 / std::sqrt(double(d)), .causal = causal, .causal_offset = causal ? 111 : 0}},
+            rng, 0);
 }
 
 TEST_P(AttentionGpu, TileEdges) {
@@ -85,7 +95,8 @@ TEST_P(AttentionGpu, LongRows) {
 
 TEST_P(AttentionGpu, LargeScores) {
   Rng rng(15);
-  AttentionShape s{1, 2, 2, 200, 200, 64, {.scale = 2, .causal = true}};  // scores of thousands, gradients that fp16 can hold
+  AttentionShape s{
+      1, 2, 2, 200, 200, 64, {.scale = 2, .causal = true}};  // scores of thousands, gradients that fp16 can hold
   s.attrs.kernel = GetParam().kernel;
   for (DType type : {DType::f32, DType::bf16, DType::f16}) {
     AttentionResults r = by_the_op(s, on_device(random_inputs(s, rng, type, 8), cuda));
@@ -105,7 +116,8 @@ std::vector<Tensor> results_on_host(const AttentionShape& s, const AttentionInpu
   Tensor lse, o = attention(x.q, x.k, x.v, s.attrs, &lse);
   backward(o, x.grad);
   std::vector<Tensor> host;
-  for (const Tensor& t : {o, lse, grad_of(x.k), grad_of(x.v), grad_of(x.q)}) host.push_back(to(t.detach(), DeviceType::cpu));
+  for (const Tensor& t : {o, lse, grad_of(x.k), grad_of(x.v), grad_of(x.q)})
+    host.push_back(to(t.detach(), DeviceType::cpu));
   return host;
 }
 
@@ -132,7 +144,8 @@ TEST_P(AttentionGpu, SameBitsEveryTime) {
       }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, AttentionGpu, testing::ValuesIn(variants), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Kernels, AttentionGpu, testing::ValuesIn(variants),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(AttentionRefusalsGpu, SayWhy) {
   SINTER_REQUIRE_GPU();
@@ -140,7 +153,9 @@ TEST(AttentionRefusalsGpu, SayWhy) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { attention(q, q, q, {}); }), {"attention", "128", "160"}));
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { attention(wide, wide, wide, {}); }), {"attention", "fp64"}));
   Tensor small = zeros({1, 1, 8, 8}, DType::bf16, cuda);
-  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { attention(small, small, small, {.kernel = AttentionKernel::tiled}); }), {"CPU"}));
+  EXPECT_TRUE(
+      mentions(error_of(ErrorKind::usage, [&] { attention(small, small, small, {.kernel = AttentionKernel::tiled}); }),
+               {"CPU"}));
 }
 
 }  // namespace

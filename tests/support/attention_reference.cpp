@@ -62,8 +62,7 @@ AttentionInputs cast_to(const AttentionInputs& x, DType type) {
   return {cast(x.q, type).detach(), cast(x.k, type).detach(), cast(x.v, type).detach(), cast(x.grad, type).detach()};
 }
 AttentionInputs on_device(const AttentionInputs& x, DeviceType device) {
-  return {to(x.q, device).detach(), to(x.k, device).detach(), to(x.v, device).detach(),
-          to(x.grad, device).detach()};
+  return {to(x.q, device).detach(), to(x.k, device).detach(), to(x.v, device).detach(), to(x.grad, device).detach()};
 }
 
 AttentionInputs among_nans(const AttentionInputs& x, int64_t shift) {
@@ -119,7 +118,8 @@ void expect_close(const AttentionResults& a, const AttentionResults& e, double b
   }
 }
 
-void expect_fair(const AttentionResults& a, const AttentionResults& naive, const AttentionResults& e, const std::string& what) {
+void expect_fair(const AttentionResults& a, const AttentionResults& naive, const AttentionResults& e,
+                 const std::string& what) {
   // Of a handful of numbers the largest error is luck, for naive too: those are compared with the size of the numbers themselves.
   auto fair = [](const Values& x, const Values& y, const Values& exact) {
     double luck = exact.size() < 1000 ? 0.02 * norm(exact) / std::sqrt(double(exact.size())) : 0;

@@ -30,6 +30,7 @@ AttentionResults by_the_op(const AttentionShape& s, const AttentionInputs& x);
 // Each of o, dq, dk, dv within `bound` of the norm, L within 1e-5.
 void expect_close(const AttentionResults& a, const AttentionResults& e, double bound, const std::string& what);
 // The largest error is at most twice that of `naive`, plus 1e-5.
-void expect_fair(const AttentionResults& a, const AttentionResults& naive, const AttentionResults& e, const std::string& what);
+void expect_fair(const AttentionResults& a, const AttentionResults& naive, const AttentionResults& e,
+                 const std::string& what);
 
 }  // namespace sinter

@@ -146,7 +146,8 @@ testing::AssertionResult same_bits(const Tensor& a, const Tensor& b) {
                                        << b.dims().str();
   Tensor x = to(contiguous(a), DeviceType::cpu), y = to(contiguous(b), DeviceType::cpu);
   int64_t width = size_of(x.dtype());
-  if (std::memcmp(x.data_as<char>(), y.data_as<char>(), size_t(x.numel() * width)) == 0) return testing::AssertionSuccess();
+  if (std::memcmp(x.data_as<char>(), y.data_as<char>(), size_t(x.numel() * width)) == 0)
+    return testing::AssertionSuccess();
   for (int64_t i = 0; i < x.numel(); ++i)
     if (std::memcmp(x.data_as<char>() + i * width, y.data_as<char>() + i * width, size_t(width)) != 0)
       return testing::AssertionFailure() << "element " << i << " is " << to_vector(x)[size_t(i)] << " and "

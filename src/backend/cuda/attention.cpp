@@ -12,10 +12,13 @@ bool takes_hopper(const KernelCall& call) {
   const TensorRef& q = call.in[0];
   const auto& attrs = call.attrs.as<AttentionAttrs>();
   if (q.dtype != DType::f32 && !is_16bit(q.dtype))
-    refuse("attention", std::string("element type ") + name_of(q.dtype) + " is not supported; use fp32, bf16 or fp16, or naive attention");
+    refuse("attention", std::string("element type ") + name_of(q.dtype) +
+                            " is not supported; use fp32, bf16 or fp16, or naive attention");
   if (q.dims[3] > 128)
-    refuse("attention", "head dimensions up to 128 are supported, not " + std::to_string(q.dims[3]) + "; use naive attention");
-  if (attrs.kernel == AttentionKernel::tiled) refuse("attention", "the tiled reference runs on the CPU only; use flash or portable");
+    refuse("attention",
+           "head dimensions up to 128 are supported, not " + std::to_string(q.dims[3]) + "; use naive attention");
+  if (attrs.kernel == AttentionKernel::tiled)
+    refuse("attention", "the tiled reference runs on the CPU only; use flash or portable");
   return attrs.kernel == AttentionKernel::best && hopper::takes(call);
 }
 

@@ -15,7 +15,8 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   static auto found = [] {
     void* f = nullptr;
     cudaDriverEntryPointQueryResult state;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &state) != cudaSuccess) f = nullptr;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &state) != cudaSuccess)
+      f = nullptr;
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(f);
   }();
   return found;
@@ -28,7 +29,8 @@ bool can_run() {
     int device = 0, major = 0, minor = 0;
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+           minor == 0;
   }();
   return yes;
 #else
@@ -40,7 +42,8 @@ bool can_run() {
 bool can_map(const TensorRef& t) {
   if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
   for (int d = 0; d < 3; ++d)
-    if (t.dims[d] > 1 && (t.strides[d] * 2 % 16 != 0 || t.strides[d] <= 0 || t.strides[d] * 2 >= int64_t(1) << 40)) return false;
+    if (t.dims[d] > 1 && (t.strides[d] * 2 % 16 != 0 || t.strides[d] <= 0 || t.strides[d] * 2 >= int64_t(1) << 40))
+      return false;
   return true;
 }
 
@@ -50,12 +53,14 @@ CUtensorMap map_of(const TensorRef& t, int rows, int panel) {
   CUtensorMap map;
   cuuint64_t dims[4] = {cuuint64_t(t.dims[3]), cuuint64_t(t.dims[2]), cuuint64_t(t.dims[1]), cuuint64_t(t.dims[0])};
   cuuint64_t strides[3];
-  for (int d = 0; d < 3; ++d) strides[d] = t.dims[2 - d] > 1 ? cuuint64_t(t.strides[2 - d]) * 2 : (cuuint64_t(t.dims[3]) * 2 + 15) / 16 * 16;
+  for (int d = 0; d < 3; ++d)
+    strides[d] = t.dims[2 - d] > 1 ? cuuint64_t(t.strides[2 - d]) * 2 : (cuuint64_t(t.dims[3]) * 2 + 15) / 16 * 16;
   cuuint32_t box[4] = {cuuint32_t(panel), cuuint32_t(rows), 1, 1}, steps[4] = {1, 1, 1, 1};
   CUtensorMapSwizzle swizzle = panel == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
                                : panel == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
                                              : CU_TENSOR_MAP_SWIZZLE_32B;
-  CUtensorMapDataType type = t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  CUtensorMapDataType type =
+      t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   CUresult r = encoder()(&map, type, 4, t.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (r != CUDA_SUCCESS) refuse("attention", "cuTensorMapEncodeTiled failed with error " + std::to_string(int(r)));
@@ -67,7 +72,8 @@ bool takes(const KernelCall& call) {
   if (!can_run() || !encoder() || !is_16bit(q.dtype) || q.dims[3] > 128) return false;
   if (!(call.attrs.as<AttentionAttrs>().scale > 0)) return false;  // the largest scaled score must be the largest score
   for (int d = 0; d < 3; ++d)
-    if (q.dims[d] == 0 || call.in[1].dims[d] == 0 || q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30) return false;
+    if (q.dims[d] == 0 || call.in[1].dims[d] == 0 || q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30)
+      return false;
   for (int i = 0; i < call.n_in; ++i)
     if (call.in[i].rank == 4 && !can_map(call.in[i])) return false;
   for (int i = 0; i < call.n_out; ++i)

@@ -31,7 +31,8 @@ template <class T, int N> __device__ __forceinline__ void to_operand(uint32_t (&
 }
 
 // 64 × D accumulators, rounded, to a warpgroup's 64 rows of a tile of `rows` rows.
-template <class T, int D> __device__ __forceinline__ void store_tile(char* tile, int rows, int first_row, const float (&d)[D / 2]) {
+template <class T, int D>
+__device__ __forceinline__ void store_tile(char* tile, int rows, int first_row, const float (&d)[D / 2]) {
   int lane = threadIdx.x % 32, row = first_row + threadIdx.x / 32 % 4 * 16 + lane % 16;
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
@@ -61,7 +62,8 @@ struct Schedule {
   }
   __host__ __device__ int tiles() const { return blocks * heads; }
   __device__ __forceinline__ Position at(int tile, bool last_first) const {
-    int first = tile / (section * blocks) * section, within = tile % (section * blocks), count = min(section, heads - first);
+    int first = tile / (section * blocks) * section, within = tile % (section * blocks),
+        count = min(section, heads - first);
     int block = within / count;
     return {last_first ? blocks - 1 - block : block, first + within % count};
   }

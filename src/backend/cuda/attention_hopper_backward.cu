@@ -35,7 +35,8 @@ struct RowArgs {
 };
 // 64 padded rows a block, 16 threads each.
 template <class T> __global__ void __launch_bounds__(256) attention_prepare(const __grid_constant__ RowArgs a) {
-  int granules = a.padded / 64, bh = blockIdx.x / granules, granule = blockIdx.x % granules, b = bh / a.heads, h = bh % a.heads;
+  int granules = a.padded / 64, bh = blockIdx.x / granules, granule = blockIdx.x % granules, b = bh / a.heads,
+      h = bh % a.heads;
   float4* dq = reinterpret_cast<float4*>(a.statistics.dq + int64_t(blockIdx.x) * a.granule);
   for (int i = threadIdx.x; i < a.granule / 4; i += 256) dq[i] = {0, 0, 0, 0};
   if (threadIdx.x == 0) a.statistics.turns[blockIdx.x] = 0;
@@ -45,7 +46,8 @@ template <class T> __global__ void __launch_bounds__(256) attention_prepare(cons
     float sum = 0;
     if (row < a.queries && first < a.head_dim) {
       const T* o = static_cast<const T*>(a.o) + b * a.o_strides[0] + h * a.o_strides[1] + row * a.o_strides[2] + first;
-      const T* g = static_cast<const T*>(a.grad) + b * a.grad_strides[0] + h * a.grad_strides[1] + row * a.grad_strides[2] + first;
+      const T* g = static_cast<const T*>(a.grad) + b * a.grad_strides[0] + h * a.grad_strides[1] +
+                   row * a.grad_strides[2] + first;
       if (first + 8 <= a.head_dim) {
         float x[8], y[8];
         unpack(load_pack<T, 8>(o), x);
@@ -163,7 +165,8 @@ __global__ void __launch_bounds__(384, 1)
       auto load_once = [&](char* to, const CUtensorMap* map, uint64_t* full) {
         arrive_expecting(full, Tile<D>::bytes(block_keys));
 #pragma unroll 1
-        for (int p = 0; p < Tile<D>::panels; ++p) load_box(to + p * Tile<D>::panel_bytes(block_keys), map, full, 64 * p, key, kv_head, batch);
+        for (int p = 0; p < Tile<D>::panels; ++p)
+          load_box(to + p * Tile<D>::panel_bytes(block_keys), map, full, 64 * p, key, kv_head, batch);
       };
       int head = kv_head * a.group, block = first;
 #pragma unroll 1
@@ -175,14 +178,16 @@ __global__ void __launch_bounds__(384, 1)
         arrive_expecting(&sh.q_full[stage], Tile<D>::bytes(rows) + 4 * rows);
 #pragma unroll 1
         for (int p = 0; p < Tile<D>::panels; ++p)
-          load_box(sh.q[stage] + p * Tile<D>::panel_bytes(rows), &map_q, &sh.q_full[stage], 64 * p, block * rows, head, batch);
+          load_box(sh.q[stage] + p * Tile<D>::panel_bytes(rows), &map_q, &sh.q_full[stage], 64 * p, block * rows, head,
+                   batch);
         load_bytes(sh.l2[stage], a.statistics.l2 + row, &sh.q_full[stage], 4 * rows);
         if (i == 0) load_once(sh.v, &map_v, &sh.v_full);
         wait(&sh.grad_empty[stage], phase);
         arrive_expecting(&sh.grad_full[stage], Tile<D>::bytes(rows) + 4 * rows);
 #pragma unroll 1
         for (int p = 0; p < Tile<D>::panels; ++p)
-          load_box(sh.grad[stage] + p * Tile<D>::panel_bytes(rows), &map_grad, &sh.grad_full[stage], 64 * p, block * rows, head, batch);
+          load_box(sh.grad[stage] + p * Tile<D>::panel_bytes(rows), &map_grad, &sh.grad_full[stage], 64 * p,
+                   block * rows, head, batch);
         load_bytes(sh.delta[stage], a.statistics.delta + row, &sh.grad_full[stage], 4 * rows);
         if (++block == blocks) block = first, ++head;
       }
@@ -204,9 +209,11 @@ __global__ void __launch_bounds__(384, 1)
           unsigned seen;
           do {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(turn) : "memory");
-          } while ((D <= 64 ? seen : seen >> (16 * group) & 0xffffu) != mine);  // above 64, two warpgroups share the counter
+          } while ((D <= 64 ? seen : seen >> (16 * group) & 0xffffu) !=
+                   mine);  // above 64, two warpgroups share the counter
         }
-        add_floats(a.statistics.dq + g * granule + (D <= 64 ? 0 : group * 4096), sh.dq[group], 4 * (group == 0 ? 64 * dq_columns : second));
+        add_floats(a.statistics.dq + g * granule + (D <= 64 ? 0 : group * 4096), sh.dq[group],
+                   4 * (group == 0 ? 64 * dq_columns : second));
         commit_stores();
         if constexpr (Deterministic) {
           wait_stores();
@@ -248,7 +255,8 @@ __global__ void __launch_bounds__(384, 1)
     fence_registers();
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      Wgmma<T, rows>::template shared<false, false>(s, k_rows + Tile<D>::along(k, block_keys), q_matrix + Tile<D>::along(k, rows), k > 0);
+      Wgmma<T, rows>::template shared<false, false>(s, k_rows + Tile<D>::along(k, block_keys),
+                                                    q_matrix + Tile<D>::along(k, rows), k > 0);
     commit_products();
     wait(&sh.v_full, 0);
     wait(&sh.grad_full[stage], phase);
@@ -256,7 +264,8 @@ __global__ void __launch_bounds__(384, 1)
     fence_registers();
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      Wgmma<T, rows>::template shared<false, false>(dp, v_rows + Tile<D>::along(k, block_keys), grad_matrix + Tile<D>::along(k, rows), k > 0);
+      Wgmma<T, rows>::template shared<false, false>(dp, v_rows + Tile<D>::along(k, block_keys),
+                                                    grad_matrix + Tile<D>::along(k, rows), k > 0);
     commit_products();
 
     wait_products<1>();
@@ -298,14 +307,15 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
       for (int k = 0; k < rows / 16; ++k) {
         char* panel = sh.ds[stage] + k / 4 * Tile<rows>::panel_bytes(block_keys);
-        store_blocks(shared_address(panel) + swizzled<128>(at_row, k % 4 * 32 + lane / 16 * 16), ds16[4 * k], ds16[4 * k + 1],
-                     ds16[4 * k + 2], ds16[4 * k + 3]);
+        store_blocks(shared_address(panel) + swizzled<128>(at_row, k % 4 * 32 + lane / 16 * 16), ds16[4 * k],
+                     ds16[4 * k + 1], ds16[4 * k + 2], ds16[4 * k + 3]);
       }
     }
     pin(dv);
     fence_registers();
 #pragma unroll
-    for (int k = 0; k < rows / 16; ++k) Wgmma<T, D>::template registers<true>(dv, p16 + 4 * k, grad_matrix + Tile<D>::across(k), 1);
+    for (int k = 0; k < rows / 16; ++k)
+      Wgmma<T, D>::template registers<true>(dv, p16 + 4 * k, grad_matrix + Tile<D>::across(k), 1);
     commit_products();
     fence_shared();
     sync_threads(1, 256);
@@ -324,14 +334,16 @@ __global__ void __launch_bounds__(384, 1)
     pin(dk);
     fence_registers();
 #pragma unroll
-    for (int k = 0; k < rows / 16; ++k) Wgmma<T, D>::template registers<true>(dk, ds16 + 4 * k, q_matrix + Tile<D>::across(k), 1);
+    for (int k = 0; k < rows / 16; ++k)
+      Wgmma<T, D>::template registers<true>(dk, ds16 + 4 * k, q_matrix + Tile<D>::across(k), 1);
     commit_products();
     wait_products<1>();
     pin(dq);
     wait(&sh.dq_empty[group], (i & 1) ^ 1);
 #pragma unroll
     for (int j = 0; j < dq_columns / 8; ++j)
-      *reinterpret_cast<float4*>(&sh.dq[group][j * 512 + threadIdx.x % 128 * 4]) = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      *reinterpret_cast<float4*>(&sh.dq[group][j * 512 + threadIdx.x % 128 * 4]) = {dq[4 * j], dq[4 * j + 1],
+                                                                                    dq[4 * j + 2], dq[4 * j + 3]};
     fence_shared();
     arrive(&sh.dq_full[group]);
     wait_products<0>();
@@ -360,7 +372,8 @@ __global__ void __launch_bounds__(384, 1)
 }
 
 template <class T, int D, bool Causal, bool Deterministic> void run(const KernelCall& call) {
-  const TensorRef &q = call.in[0], &k = call.in[1], &v = call.in[2], &o = call.in[3], &grad = call.in[5], &dq = call.out[0];
+  const TensorRef &q = call.in[0], &k = call.in[1], &v = call.in[2], &o = call.in[3], &grad = call.in[5],
+                  &dq = call.out[0];
   const auto& attrs = call.attrs.as<AttentionAttrs>();
   cudaStream_t stream = stream_of(call);
   BackwardArgs a{};
@@ -371,22 +384,26 @@ template <class T, int D, bool Causal, bool Deterministic> void run(const Kernel
   float* space = static_cast<float*>(call.workspace);
   a.statistics = {space, space + rows, space + 2 * rows,
                   reinterpret_cast<unsigned*>(space + rows * (2 + workspace::padded_head_dim(q.dims[3])))};
-  a.schedule = Schedule(int(ceil_div(a.keys, block_keys)), int(q.dims[0] * a.kv_heads), 8 * q.dims[2] * q.dims[3] * a.group);
+  a.schedule =
+      Schedule(int(ceil_div(a.keys, block_keys)), int(q.dims[0] * a.kv_heads), 8 * q.dims[2] * q.dims[3] * a.group);
   int granules = int(rows / 64);
 
-  RowArgs r{o.data, grad.data, call.in[4].as<float>(), {}, {}, a.heads, a.queries, a.padded, int(q.dims[3]), 64 * D, a.statistics};
+  RowArgs r{o.data,    grad.data, call.in[4].as<float>(), {},     {},          a.heads,
+            a.queries, a.padded,  int(q.dims[3]),         64 * D, a.statistics};
   FinishArgs f{dq.data, {}, a.heads, a.queries, a.padded, int(q.dims[3]), 64 * D, a.scale, a.statistics.dq};
-  for (int i = 0; i < 3; ++i) r.o_strides[i] = o.strides[i], r.grad_strides[i] = grad.strides[i], f.strides[i] = dq.strides[i];
+  for (int i = 0; i < 3; ++i)
+    r.o_strides[i] = o.strides[i], r.grad_strides[i] = grad.strides[i], f.strides[i] = dq.strides[i];
 
   launch("attention_backward", attention_prepare<T>, granules, 256, stream, r);
   using Shared = BackwardShared<D>;
   auto kernel = attention_backward_main<T, D, Causal, Deterministic>;
-  static cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
+  static cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
   check_cuda(allowed, "attention_backward: cudaFuncSetAttribute");
   int panel = Tile<D>::panel;
-  kernel<<<a.schedule.tiles(), 384, sizeof(Shared), stream>>>(map_of(q, Shared::rows, panel), map_of(k, block_keys, panel),
-                                                              map_of(v, block_keys, panel), map_of(grad, Shared::rows, panel),
-                                                              map_of(call.out[1], 64, panel), map_of(call.out[2], 64, panel), a);
+  kernel<<<a.schedule.tiles(), 384, sizeof(Shared), stream>>>(
+      map_of(q, Shared::rows, panel), map_of(k, block_keys, panel), map_of(v, block_keys, panel),
+      map_of(grad, Shared::rows, panel), map_of(call.out[1], 64, panel), map_of(call.out[2], 64, panel), a);
   check_cuda(cudaGetLastError(), "attention_backward");
   launch("attention_backward", attention_finish<T>, granules, D <= 64 ? 128 : 256, stream, f);
 }

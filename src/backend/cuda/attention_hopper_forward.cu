@@ -15,7 +15,7 @@ struct ForwardArgs {
   int offset;         // causal: query i sees keys <= i + offset
   float scale;
   float* lse;
-  unsigned* ticket;   // next tile to hand out; null: one tile per block
+  unsigned* ticket;  // next tile to hand out; null: one tile per block
 };
 
 template <int D, int Groups, int Keys, bool Split> struct ForwardShared {
@@ -26,7 +26,8 @@ template <int D, int Groups, int Keys, bool Split> struct ForwardShared {
   alignas(1024) char q[q_stages][Tile<D>::bytes(rows)];
   alignas(1024) char k[stages][Tile<D>::bytes(Keys)];
   alignas(1024) char v[stages][Tile<D>::bytes(Keys)];
-  uint64_t q_full[2], q_empty[2], k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], tile_full, tile_empty;
+  uint64_t q_full[2], q_empty[2], k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], tile_full,
+      tile_empty;
   int tile;
 };
 
@@ -47,7 +48,8 @@ template <int Stages> struct Turn {
 
 // The softmax of one tile: s becomes exp(scale·(s − m)); rescale says by what earlier sums shrink.
 template <bool Masked, int Keys>
-__device__ __forceinline__ void softmax_tile(float (&s)[Keys / 2], float (&m)[2], float (&l)[2], float (&rescale)[2], float c, int limit) {
+__device__ __forceinline__ void softmax_tile(float (&s)[Keys / 2], float (&m)[2], float (&l)[2], float (&rescale)[2],
+                                             float c, int limit) {
   // limit: columns seen by this thread's first row, counted from its own first column; the second row sees `step` more.
   if constexpr (Masked) {
 #pragma unroll
@@ -79,7 +81,8 @@ __device__ __forceinline__ void softmax_tile(float (&s)[Keys / 2], float (&m)[2]
 }
 
 // Results of the warpgroups over disjoint sets of keys become one, in the first: each is shrunk to the largest score of all.
-template <int D, int Groups> __device__ __forceinline__ void combine(float* space, float (&o)[D / 2], float (&m)[2], float (&l)[2], float c) {
+template <int D, int Groups>
+__device__ __forceinline__ void combine(float* space, float (&o)[D / 2], float (&m)[2], float (&l)[2], float c) {
   int group = threadIdx.x / 128 - 1, t = threadIdx.x % 128;
   constexpr int values = D / 2 + 4;
   sync_threads(1, 128 * Groups);
@@ -98,7 +101,8 @@ template <int D, int Groups> __device__ __forceinline__ void combine(float* spac
     float mine[2], other_part[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float other = theirs[(D / 2 + r) * 128], larger = fmaxf(m[r], other), base = larger == minus_infinity ? 0.f : larger * c;
+      float other = theirs[(D / 2 + r) * 128], larger = fmaxf(m[r], other),
+            base = larger == minus_infinity ? 0.f : larger * c;
       mine[r] = shrink(m[r], base, c), other_part[r] = shrink(other, base, c);
       m[r] = larger, l[r] = l[r] * mine[r] + theirs[(D / 2 + 2 + r) * 128] * other_part[r];
     }
@@ -148,8 +152,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       for (int p = 0; p < Tile<D>::panels; ++p)
 #pragma unroll 1
         for (int g = 0; g < row_groups; ++g)
-          load_box(sh.q[q_stage] + p * Tile<D>::panel_bytes(rows) + g * Tile<D>::panel_bytes(64), &map_q, &sh.q_full[q_stage], 64 * p, row + 64 * g, head,
-                   batch);
+          load_box(sh.q[q_stage] + p * Tile<D>::panel_bytes(rows) + g * Tile<D>::panel_bytes(64), &map_q,
+                   &sh.q_full[q_stage], 64 * p, row + 64 * g, head, batch);
       auto load = [&](char* to, const CUtensorMap* map, uint64_t* full, uint64_t* empty, int phase, int j) {
         wait(empty, phase ^ 1);
         arrive_expecting(full, Tile<D>::bytes(Keys));
@@ -213,7 +217,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     auto limit_of = [&](int j) {  // columns of tile j that this thread's two rows see, from its own first column
       int first = row + Fragment::row();
       int base = j * Keys + Fragment::column();
-      int r0 = min(max(keys_seen<Causal>(first, a) - base, -1), Keys), r1 = min(max(keys_seen<Causal>(first + 8, a) - base, -1), Keys);
+      int r0 = min(max(keys_seen<Causal>(first, a) - base, -1), Keys),
+          r1 = min(max(keys_seen<Causal>(first + 8, a) - base, -1), Keys);
       return (r0 & 0xffff) | r1 << 16;
     };
     auto issue_scores = [&] {
@@ -222,7 +227,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       fence_registers();
 #pragma unroll
       for (int k = 0; k < D / 16; ++k)
-        Wgmma<T, Keys>::template shared<false, false>(s, q_matrix + Tile<D>::along(k, rows), k_matrix + Tile<D>::along(k, Keys), k > 0);
+        Wgmma<T, Keys>::template shared<false, false>(s, q_matrix + Tile<D>::along(k, rows),
+                                                      k_matrix + Tile<D>::along(k, Keys), k > 0);
       commit_products();
     };
     auto issue_values = [&] {
@@ -230,7 +236,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       pin(o);
       fence_registers();
 #pragma unroll
-      for (int k = 0; k < Keys / 16; ++k) Wgmma<T, D>::template registers<true>(o, p + 4 * k, v_matrix + Tile<D>::across(k), 1);
+      for (int k = 0; k < Keys / 16; ++k)
+        Wgmma<T, D>::template registers<true>(o, p + 4 * k, v_matrix + Tile<D>::across(k), 1);
       commit_products();
     };
     auto release = [&](uint64_t* empty) {
@@ -325,7 +332,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     sync_threads(1 + Groups + group, 128);
     if (leader) {
       for (int p = 0; p < Tile<D>::panels; ++p)
-        store_box(&map_o, sh.q[q_stage] + p * Tile<D>::panel_bytes(rows) + row_group * Tile<D>::panel_bytes(64), 64 * p, row, head, batch);
+        store_box(&map_o, sh.q[q_stage] + p * Tile<D>::panel_bytes(rows) + row_group * Tile<D>::panel_bytes(64), 64 * p,
+                  row, head, batch);
       commit_stores();
       if constexpr (Split) wait_stores_read<0>();
     }
@@ -357,11 +365,12 @@ template <class T, int D, int Groups, bool Causal, bool Split> void run(const Ke
     check_cuda(cudaMemsetAsync(a.ticket, 0, sizeof(unsigned), stream_of(call)), "attention: cudaMemsetAsync");
   }
   auto kernel = attention_forward<T, D, Groups, Keys, Causal, Split>;
-  static cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
+  static cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
   check_cuda(allowed, "attention: cudaFuncSetAttribute");
   int panel = Tile<D>::panel;
-  kernel<<<grid, 128 * (Groups + 1), sizeof(Shared), stream_of(call)>>>(map_of(q, 64, panel), map_of(k, Keys, panel), map_of(v, Keys, panel),
-                                                                       map_of(o, 64, panel), a);
+  kernel<<<grid, 128 * (Groups + 1), sizeof(Shared), stream_of(call)>>>(
+      map_of(q, 64, panel), map_of(k, Keys, panel), map_of(v, Keys, panel), map_of(o, 64, panel), a);
   check_cuda(cudaGetLastError(), "attention");
 }
 
@@ -370,7 +379,8 @@ template <class T, int D, int Groups, bool Causal, bool Split> void run(const Ke
 double estimate(const KernelCall& call, int rows, double rate, bool split) {
   const TensorRef &q = call.in[0], &k = call.in[1];
   const auto& attrs = call.attrs.as<AttentionAttrs>();
-  double heads = double(q.dims[0] * q.dims[1]), blocks = double(ceil_div(q.dims[2], rows)), longest = double(ceil_div(k.dims[2], 128));
+  double heads = double(q.dims[0] * q.dims[1]), blocks = double(ceil_div(q.dims[2], rows)),
+         longest = double(ceil_div(k.dims[2], 128));
   double per_block = (split ? 1 : rows / 64) / rate, sms = multiprocessors();
   if (!attrs.causal) return double(ceil_div(int64_t(heads * blocks), int64_t(sms))) * longest * per_block;
   double share = heads * blocks * longest / 2 * per_block / sms;
@@ -379,7 +389,8 @@ double estimate(const KernelCall& call, int rows, double rate, bool split) {
 
 template <class T, int D, bool Causal> void with_shape(const KernelCall& call) {
   if constexpr (D <= 64) {
-    double three = estimate(call, 192, 1, false), two = estimate(call, 128, 0.9, false), split = estimate(call, 64, 0.6, true);
+    double three = estimate(call, 192, 1, false), two = estimate(call, 128, 0.9, false),
+           split = estimate(call, 64, 0.6, true);
     if (split < three && split < two) run<T, D, 3, Causal, true>(call);
     else if (two < three) run<T, D, 2, Causal, false>(call);
     else run<T, D, 3, Causal, false>(call);

@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   const int threads = Tiling::wide ? Tiling::warps * 32 : int(blockDim.x);
   const int thread = threadIdx.x, lane = thread % 32;
   const int row_warps = Tiling::wide ? Tiling::warps : threads / 32 / a.halves;
-  const int warp = Tiling::wide ? thread / 32 : thread / 32 % row_warps, half = Tiling::wide ? 0 : thread / 32 / row_warps;
+  const int warp = Tiling::wide ? thread / 32 : thread / 32 % row_warps,
+            half = Tiling::wide ? 0 : thread / 32 / row_warps;
   const int rows = row_warps * 16 * MF, stage_keys = Tiling::wide ? Tiling::keys : a.stage;
   int block, index;
   a.order.place(blockIdx.x, block, index);
@@ -186,7 +187,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
 #pragma unroll
       for (int j = 0; j < D / 8; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[0][j][e] = o[0][j][e] * mine[e / 2] + space[(4 * j + e) * partners] * theirs[e / 2];
+        for (int e = 0; e < 4; ++e)
+          o[0][j][e] = o[0][j][e] * mine[e / 2] + space[(4 * j + e) * partners] * theirs[e / 2];
     }
   }
 
@@ -233,7 +235,8 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
     wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors();
     a.stage = wide ? Wide::keys : 64;
     if (bytes(1) > limit) wide = false, a.stage = 32;
-    if (!wide && a.stage == 2 * Narrow::keys && ceil_div(a.queries, warps * 16) * a.heads * a.batches <= 2 * multiprocessors())
+    if (!wide && a.stage == 2 * Narrow::keys &&
+        ceil_div(a.queries, warps * 16) * a.heads * a.batches <= 2 * multiprocessors())
       a.halves = 2;
   } else {
     warps = attrs.tile / 16;
@@ -247,8 +250,8 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
   a.buffers = alone || 2 * (bytes(2) + 1024) <= limit + 1024 ? 2 : 1;
 
   a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
-  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves, bytes(a.buffers),
-               stream_of(call), a);
+  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves,
+               bytes(a.buffers), stream_of(call), a);
 }
 
 }  // namespace

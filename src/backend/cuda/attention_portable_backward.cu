@@ -103,7 +103,8 @@ constexpr int ds_row = is_fp32<Tiling::M> ? (Tiling::warps * 16 * Tiling::fragme
 template <class Tiling> int64_t backward_bytes(int warps, int stage, int buffers) {
   int64_t keys = warps * 16 * Tiling::fragments;
   return 2 * (keys + int64_t(buffers) * stage) * row_bytes<Tiling::M, Tiling::D> + buffers * stage * 8 +
-         (is_fp32<Tiling::M> ? Tiling::queries : keys) * ds_row<Tiling> * (Tiling::deferred ? 2 * stage / Tiling::queries : 1);
+         (is_fp32<Tiling::M> ? Tiling::queries : keys) * ds_row<Tiling> *
+             (Tiling::deferred ? 2 * stage / Tiling::queries : 1);
 }
 
 template <class Tiling>
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
   clear(gradient);
   // Where a thread puts the first of its pᵀ and dsᵀ; see Note [Fragments] for the order of fp32 keys.
   const uint32_t my_first_ds = ds_tile + (is_fp32<M> ? 2 * t * ds_row<Tiling> + (warp * 16 * MF + g / 2 + g % 2 * 4) * 4
-                                               : (warp * 16 * MF + g) * ds_row<Tiling> + 2 * t * size);
+                                                     : (warp * 16 * MF + g) * ds_row<Tiling> + 2 * t * size);
 
   // dQ += dS · K for the step whose dS lies at `from`; first_row: its first row among the sums.
   auto add_to_dq = [&](uint32_t from, int64_t first_row) {
@@ -213,8 +214,7 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
 #pragma unroll
         for (int j = 0; j < 2 * C; ++j)
 #pragma unroll
-          for (int r = 0; r < 2; ++r)
-            add_pair(to + (16 * i + 8 * r) * D + 8 * j, dq[i][j][2 * r], dq[i][j][2 * r + 1]);
+          for (int r = 0; r < 2; ++r) add_pair(to + (16 * i + 8 * r) * D + 8 * j, dq[i][j][2 * r], dq[i][j][2 * r + 1]);
     }
   };
 
@@ -233,11 +233,12 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
     int step_query = query;
     do {
       const int at = step_query - query;
-      constexpr bool early = Tiling::deferred && D <= 64;       // has registers for it
+      constexpr bool early = Tiling::deferred && D <= 64;   // has registers for it
       const bool due = !a.separate_dq && earlier_row >= 0;  // dQ of the stage before
       const uint32_t my_ds = my_first_ds + (Tiling::deferred ? now + at / Q * step_ds : 0);
       const uint32_t earlier_ds = ds_tile + stage_ds - now + at / Q * step_ds;
-      const int pair = 1 + warp + (Tiling::deferred ? at / Q * warps : 0);  // a barrier for each step between those of the block
+      const int pair =
+          1 + warp + (Tiling::deferred ? at / Q * warps : 0);  // a barrier for each step between those of the block
       // Some query of this step sees some key of the warp.
       const bool active = my_key < a.keys && my_key <= step_query + Q - 1 + a.offset;
       if (active) {

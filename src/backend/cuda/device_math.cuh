@@ -218,7 +218,9 @@ constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
 // Online softmax in powers of two: by what sums over scores up to `before` shrink when the largest, times factor, becomes `base`. The product
 // is rounded as base was: fused into the difference it would not cancel, and a sum that shrinks by 1 + 1e-7 at each of a thousand tiles is
 // wrong in its fourth digit.
-__device__ __forceinline__ float shrink(float before, float base, float factor) { return fast_exp2(__fmul_rn(before, factor) - base); }
+__device__ __forceinline__ float shrink(float before, float base, float factor) {
+  return fast_exp2(__fmul_rn(before, factor) - base);
+}
 // Two special-function instructions: at 6 bytes per element a precise division would already bind SwiGLU.
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + fast_exp2(-log2_e * x)); }
 

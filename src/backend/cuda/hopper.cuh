@@ -32,14 +32,17 @@ __device__ __forceinline__ void perhaps_sleep() {
 __device__ __forceinline__ void init_barrier(uint64_t* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }
-__device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 __device__ __forceinline__ void arrive(uint64_t* b) {
   perhaps_sleep();
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 __device__ __forceinline__ void arrive_expecting(uint64_t* b, uint32_t bytes) {
   perhaps_sleep();
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
+               : "memory");
 }
 __device__ __forceinline__ void wait(uint64_t* b, uint32_t phase) {
   asm volatile(
@@ -67,36 +70,46 @@ __device__ __forceinline__ void arrive_threads(int barrier, int threads) {
 // What ordinary stores wrote becomes visible to TMA and wgmma; by every writer, before the barrier.
 __device__ __forceinline__ void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-template <int N> __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
-template <int N> __device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> __device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> __device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
 
 // ---- TMA: one thread moves a box ----
 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-__device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, uint64_t* full, int column, int row, int head, int batch) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-                   shared_address(to)),
-               "l"(map), "r"(shared_address(full)), "r"(column), "r"(row), "r"(head), "r"(batch)
-               : "memory");
+__device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, uint64_t* full, int column, int row,
+                                         int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(full)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
 }
-__device__ __forceinline__ void store_box(const CUtensorMap* map, const void* from, int column, int row, int head, int batch) {
+__device__ __forceinline__ void store_box(const CUtensorMap* map, const void* from, int column, int row, int head,
+                                          int batch) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
                : "memory");
 }
 __device__ __forceinline__ void load_bytes(void* to, const void* from, uint64_t* full, uint32_t bytes) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(full))
                : "memory");
 }
 __device__ __forceinline__ void add_floats(float* to, const float* from, uint32_t bytes) {  // to[i] += from[i], in L2
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes)
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void wait_stores_read() {  // all but the last N groups have left shared memory
+template <int N>
+__device__ __forceinline__ void wait_stores_read() {  // all but the last N groups have left shared memory
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
@@ -105,7 +118,9 @@ __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait
 
 __device__ __forceinline__ void fence_registers() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void wait_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+template <int N> __device__ __forceinline__ void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
 // Keeps the compiler from moving uses of an accumulator across a wait.
 template <int N> __device__ __forceinline__ void pin(float (&d)[N]) {
 #pragma unroll
@@ -131,7 +146,9 @@ template <class T, int N> struct Wgmma;
 #define SINTER_N5 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define SINTER_N6 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define SINTER_N7 ",%56,%57,%58,%59,%60,%61,%62,%63"
-#define SINTER_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SINTER_D8(i)                                                                                          \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
 #define SINTER_NAMES_16 SINTER_N0
 #define SINTER_REGISTERS_16 SINTER_D8(0)
 #define SINTER_NAMES_32 SINTER_N0 SINTER_N1
@@ -143,29 +160,33 @@ template <class T, int N> struct Wgmma;
 #define SINTER_NAMES_96 SINTER_N0 SINTER_N1 SINTER_N2 SINTER_N3 SINTER_N4 SINTER_N5
 #define SINTER_REGISTERS_96 SINTER_D8(0), SINTER_D8(8), SINTER_D8(16), SINTER_D8(24), SINTER_D8(32), SINTER_D8(40)
 #define SINTER_NAMES_128 SINTER_N0 SINTER_N1 SINTER_N2 SINTER_N3 SINTER_N4 SINTER_N5 SINTER_N6 SINTER_N7
-#define SINTER_REGISTERS_128 SINTER_D8(0), SINTER_D8(8), SINTER_D8(16), SINTER_D8(24), SINTER_D8(32), SINTER_D8(40), SINTER_D8(48), SINTER_D8(56)
+#define SINTER_REGISTERS_128 \
+  SINTER_D8(0), SINTER_D8(8), SINTER_D8(16), SINTER_D8(24), SINTER_D8(32), SINTER_D8(40), SINTER_D8(48), SINTER_D8(56)
 
 // a0 … p: the numbers of the operands after the accumulators.
-#define SINTER_WGMMA(T, type, n, a0, a1, a2, a3, a4, a5, a6)                                                                     \
-  template <> struct Wgmma<T, n> {                                                                                               \
-    template <bool across_a, bool across_b>                                                                                      \
-    static __device__ __forceinline__ void shared(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {                          \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #a2 ", 0;\n"                                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" SINTER_NAMES_##n "}, %" #a0 ", %" #a1     \
-                   ", p, 1, 1, %" #a3 ", %" #a4 ";\n}"                                                                           \
-                   : SINTER_REGISTERS_##n                                                                                        \
-                   : "l"(a), "l"(b), "r"(add), "n"(int(across_a)), "n"(int(across_b)));                                          \
-    }                                                                                                                            \
-    template <bool across_b>                                                                                                     \
-    static __device__ __forceinline__ void registers(float (&d)[n / 2], const uint32_t* a, uint64_t b, int add) {                \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #a5 ", 0;\n"                                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" SINTER_NAMES_##n "}, {%" #a0 ",%" #a1     \
-                   ",%" #a2 ",%" #a3 "}, %" #a4 ", p, 1, 1, %" #a6 ";\n}"                                                        \
-                   : SINTER_REGISTERS_##n                                                                                        \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(int(across_b)));                          \
-    }                                                                                                                            \
+#define SINTER_WGMMA(T, type, n, a0, a1, a2, a3, a4, a5, a6)                                                      \
+  template <> struct Wgmma<T, n> {                                                                                \
+    template <bool across_a, bool across_b>                                                                       \
+    static __device__ __forceinline__ void shared(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {           \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #a2                                                       \
+                   ", 0;\n"                                                                                       \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" SINTER_NAMES_##n          \
+                   "}, %" #a0 ", %" #a1 ", p, 1, 1, %" #a3 ", %" #a4 ";\n}"                                       \
+                   : SINTER_REGISTERS_##n                                                                         \
+                   : "l"(a), "l"(b), "r"(add), "n"(int(across_a)), "n"(int(across_b)));                           \
+    }                                                                                                             \
+    template <bool across_b>                                                                                      \
+    static __device__ __forceinline__ void registers(float (&d)[n / 2], const uint32_t* a, uint64_t b, int add) { \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #a5                                                       \
+                   ", 0;\n"                                                                                       \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" SINTER_NAMES_##n          \
+                   "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #a4 ", p, 1, 1, %" #a6 ";\n}"                    \
+                   : SINTER_REGISTERS_##n                                                                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(int(across_b)));           \
+    }                                                                                                             \
   };
-#define SINTER_WGMMA_TYPES(n, ...) SINTER_WGMMA(bf16_t, "bf16", n, __VA_ARGS__) SINTER_WGMMA(f16_t, "f16", n, __VA_ARGS__)
+#define SINTER_WGMMA_TYPES(n, ...) \
+  SINTER_WGMMA(bf16_t, "bf16", n, __VA_ARGS__) SINTER_WGMMA(f16_t, "f16", n, __VA_ARGS__)
 SINTER_WGMMA_TYPES(16, 8, 9, 10, 11, 12, 13, 14)
 SINTER_WGMMA_TYPES(32, 16, 17, 18, 19, 20, 21, 22)
 SINTER_WGMMA_TYPES(64, 32, 33, 34, 35, 36, 37, 38)
@@ -180,7 +201,8 @@ template <class T> __device__ __forceinline__ uint32_t pack_pair(float a, float 
 
 // Four 8 × 8 blocks of 16-bit values from the registers of a product (two adjacent columns each) to shared memory.
 __device__ __forceinline__ void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
                : "memory");
 }
 // The byte of (row, column) in a panel whose rows have RowBytes, as TMA swizzles it.

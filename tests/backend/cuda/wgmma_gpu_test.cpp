@@ -22,18 +22,20 @@ TEST(WgmmaGpu, EveryFormIsAPlainProduct) {
     int k = rows ? p.d : 128;
     std::vector<float> a = integers(rng, 64 * k), b = integers(rng, rows ? p.n * p.d : 128 * p.d), out = run(p, a, b);
     int wrong = 0;
-    for (int i = 0; i < 64; ++i)
-      for (int j = 0; j < p.n; ++j) {
+    size_t n = size_t(p.n), d = size_t(p.d), depth = size_t(k), panel = size_t(p.panel);
+    for (size_t i = 0; i < 64; ++i)
+      for (size_t j = 0; j < n; ++j) {
         float sum = 0;
-        for (int l = 0; l < k; ++l) {
-          float x = p.form == Form::across_across ? a[size_t(l * 64 + i)] : a[size_t(i * k + l)];
-          int column = j + 64 * p.panel;
-          float y = rows ? b[size_t(j * p.d + l)] : column < p.d ? b[size_t(l * p.d + column)] : 0;
+        for (size_t l = 0; l < depth; ++l) {
+          float x = p.form == Form::across_across ? a[l * 64 + i] : a[i * depth + l];
+          size_t column = j + 64 * panel;
+          float y = rows ? b[j * d + l] : column < d ? b[l * d + column] : 0;
           sum += x * y;
         }
-        wrong += out[size_t(i * p.n + j)] != sum;
+        wrong += out[i * n + j] != sum;
       }
-    EXPECT_EQ(wrong, 0) << "form " << int(p.form) << ", " << name_of(p.type) << ", d " << p.d << ", n " << p.n << ", panel " << p.panel;
+    EXPECT_EQ(wrong, 0) << "form " << int(p.form) << ", " << name_of(p.type) << ", d " << p.d << ", n " << p.n
+                        << ", panel " << p.panel;
   }
 }
 

@@ -1,6 +1,5 @@
-#include "backend/cuda/wgmma_products.h"
-
 #include "backend/cuda/attention_hopper.cuh"
+#include "backend/cuda/wgmma_products.h"
 
 namespace sinter::cuda::hopper {
 namespace {
@@ -14,7 +13,8 @@ template <class T, int D> __device__ void fill_tile(char* tile, int rows, const 
   }
 }
 
-template <class T, Form F, int D, int N, int Panel> __global__ void product(const float* a, const float* b, float* out) {
+template <class T, Form F, int D, int N, int Panel>
+__global__ void product(const float* a, const float* b, float* out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char raw[];
   char *tile_a = raw, *tile_b = raw + 32768;
@@ -43,16 +43,19 @@ template <class T, Form F, int D, int N, int Panel> __global__ void product(cons
   } else if constexpr (F == Form::registers_across) {
     uint64_t m = matrix<Tile<D>::row_bytes>(tile_b, Tile<D>::panel_bytes(128));
 #pragma unroll
-    for (int k = 0; k < 8; ++k) Wgmma<T, N>::template registers<true>(d, fragment + 4 * k, m + Tile<D>::across(k), k > 0);
+    for (int k = 0; k < 8; ++k)
+      Wgmma<T, N>::template registers<true>(d, fragment + 4 * k, m + Tile<D>::across(k), k > 0);
   } else {
     uint64_t ma = matrix<128>(tile_a), mb = matrix<Tile<D>::row_bytes>(tile_b + Panel * Tile<D>::panel_bytes(128));
 #pragma unroll
-    for (int k = 0; k < 8; ++k) Wgmma<T, N>::template shared<true, true>(d, ma + Tile<64>::across(k), mb + Tile<D>::across(k), k > 0);
+    for (int k = 0; k < 8; ++k)
+      Wgmma<T, N>::template shared<true, true>(d, ma + Tile<64>::across(k), mb + Tile<D>::across(k), k > 0);
   }
   commit_products();
   wait_products<0>();
   pin(d);
-  for (int i = 0; i < N / 2; ++i) out[(Fragment::row() + i / 2 % 2 * 8) * N + i / 4 * 8 + Fragment::column() + i % 2] = d[i];
+  for (int i = 0; i < N / 2; ++i)
+    out[(Fragment::row() + i / 2 % 2 * 8) * N + i / 4 * 8 + Fragment::column() + i % 2] = d[i];
 #endif
 }
 
@@ -67,7 +70,8 @@ template <class T, int D> void add_entries(std::vector<Entry>& all, DType type) 
   all.push_back({{Form::registers_across, type, D, D, 0}, product<T, Form::registers_across, D, D, 0>});
   constexpr int n = D < 64 ? D : 64;
   all.push_back({{Form::across_across, type, D, n, 0}, product<T, Form::across_across, D, n, 0>});
-  if constexpr (D > 64) all.push_back({{Form::across_across, type, D, 64, 1}, product<T, Form::across_across, D, 64, 1>});
+  if constexpr (D > 64)
+    all.push_back({{Form::across_across, type, D, 64, 1}, product<T, Form::across_across, D, 64, 1>});
 }
 const std::vector<Entry>& entries() {
   static std::vector<Entry> all = [] {
@@ -89,7 +93,8 @@ bool has_wgmma() {
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+         minor == 0;
 }
 
 const std::vector<Product>& products() {
@@ -112,7 +117,8 @@ std::vector<float> run(const Product& p, const std::vector<float>& a, const std:
     check_cuda(cudaMalloc(&dout, out.size() * 4), "cudaMalloc");
     check_cuda(cudaMemcpy(da, a.data(), a.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
     check_cuda(cudaMemcpy(db, b.data(), b.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
-    check_cuda(cudaFuncSetAttribute(e.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536), "cudaFuncSetAttribute");
+    check_cuda(cudaFuncSetAttribute(e.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536),
+               "cudaFuncSetAttribute");
     e.kernel<<<1, 128, 65536>>>(da, db, dout);
     check_cuda(cudaGetLastError(), "product");
     check_cuda(cudaMemcpy(out.data(), dout, out.size() * 4, cudaMemcpyDeviceToHost), "cudaMemcpy");
