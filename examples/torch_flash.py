@@ -49,6 +49,7 @@ def _load():
 
 
 _library = _load()
+_gpu = {}  # the one this process uses
 _workspaces = {}  # bytes that backward wants, by device, type and shapes
 
 
@@ -102,6 +103,7 @@ class FlashAttention(torch.autograd.Function):
         return o
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         q, k, v, o, lse = ctx.saved_tensors
         dq, dk, dv = (torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (q, k, v))
@@ -122,6 +124,10 @@ class FlashAttention(torch.autograd.Function):
 def attention(q, k, v, causal=False, causal_offset=0, scale=None, deterministic=False):
     """softmax(scale · q·kᵀ) · v. k and v may have fewer heads than q. Query i sees keys j <= i + causal_offset."""
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    if scale == 0:
+        raise ValueError("scale is 0, by which the library means 1/sqrt(d); every score would be the same")
+    if q.is_cuda and _gpu.setdefault("index", q.device.index) != q.device.index:
+        raise ValueError(f"sinter serves one GPU per process: cuda:{_gpu['index']} came first, this is {q.device}")
     return FlashAttention.apply(q, k, v, causal, causal_offset, scale, deterministic)
 
 

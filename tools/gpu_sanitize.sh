@@ -6,8 +6,8 @@
 # memcheck: API errors are not reported: a test asks for more memory than there is, on purpose.
 # racecheck: the tests without products. On cuBLASLt's Hopper kernels it takes minutes a launch, or stops with an error of its
 # own; ours run in the others.
-# Hopper's attention kernels wait for each other by mbarriers and exchange tiles through TMA and wgmma, which racecheck does not follow:
-# their races are looked for by repeats with injected delays instead (docs/results/README.md), and the portable kernels by racecheck.
+# racecheck leaves out Hopper's attention kernels, whose warps meet at mbarriers and exchange tiles through TMA and wgmma: for those there are
+# repeats with injected delays (SINTER_INJECT_DELAYS). What has been run of both, and what not, stands in docs/results/README.md.
 # initcheck does not see what a bulk copy (TMA) writes (docs/results/initcheck_tma.txt), and cuBLASLt's 16-bit kernels write their results so: the tests that
 # train in 16 bits, where a fresh block holds such a result, are left out. `poison` covers them, and more: under it, whatever
 # a kernel reads that nobody wrote is a NaN. The profiler's tests are left out of all: the tools and CUPTI exclude each other.

@@ -21,7 +21,7 @@ except ImportError as error:
     sys.exit(1)
 
 OutOfMemory = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)
-TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Unavailable(Exception):

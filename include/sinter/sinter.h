@@ -8,7 +8,8 @@
  *
  * Every function may be called from any thread at any time. None throws, exits or prints: each returns a sinter_status, and
  * sinter_last_error() tells the calling thread why its last call failed. Calls for the CPU return when the result is there;
- * calls for CUDA return when the work is queued on the stream, and the memory must stay valid until it has run. */
+ * calls for CUDA return when the work is queued on the stream, and the memory must stay valid until it has run. One GPU per
+ * process: the one that is current at the first call. */
 #ifndef SINTER_H
 #define SINTER_H
 
@@ -85,8 +86,8 @@ typedef struct sinter_attention {
   int32_t kernel;        /* sinter_kernel */
   int32_t tile;          /* rows of a tile for the tiled and portable kernels; 0: the kernel's choice */
   int32_t reserved;
-  void* stream;           /* CUDA: the cudaStream_t to queue on; null is the default stream */
-  void* workspace;        /* backward's scratch memory on the device; null: the library's own allocator */
+  void* stream;    /* CUDA: the cudaStream_t to queue on; null is the default stream */
+  void* workspace; /* backward's scratch memory on the device, 16-byte aligned; null: the library's own allocator */
   size_t workspace_bytes; /* of workspace: at least what sinter_attention_backward_workspace says */
   sinter_tensor q, k, v, o;
   void* lse;
@@ -94,8 +95,12 @@ typedef struct sinter_attention {
 } sinter_attention;
 
 #ifdef __cplusplus
-#define SINTER_ATTENTION_INIT \
-  sinter_attention { sizeof(sinter_attention) }
+static inline sinter_attention sinter_attention_init() {
+  sinter_attention a = sinter_attention();
+  a.struct_size = sizeof(sinter_attention);
+  return a;
+}
+#define SINTER_ATTENTION_INIT sinter_attention_init()
 #else
 #define SINTER_ATTENTION_INIT \
   { .struct_size = sizeof(sinter_attention) }

@@ -81,16 +81,20 @@ TensorRef ref_of(const char* name, const sinter_tensor& t) {
     check(t.dims[d] >= 0 && t.dims[d] < int64_t(1) << 40, "{}: impossible dimensions {}", name, dims_of(t));
     check(t.strides[d] >= 0, "{}: stride {} is {}, but strides cannot be negative", name, d, t.strides[d]);
     r.dims[d] = t.dims[d], r.strides[d] = t.strides[d];
-    elements = std::min(elements * t.dims[d], int64_t(1) << 22);  // only whether there are any
+    check(t.dims[d] == 0 || elements <= (int64_t(1) << 48) / std::max<int64_t>(1, t.dims[d]), "{}: {} is too large",
+          name, dims_of(t));
+    elements *= t.dims[d];
   }
-  check(t.strides[3] == 1 || t.dims[3] <= 1, "{}: its last stride is {}, but must be 1", name, t.strides[3]);
+  check(t.strides[3] == 1 || t.dims[3] <= 1 || elements == 0, "{}: its last stride is {}, but must be 1", name,
+        t.strides[3]);
   check(t.data || elements == 0, "{}: its data is a null pointer", name);
   return r;
 }
 TensorRef output_of(const char* name, const sinter_tensor& t, bool contiguous) {
   TensorRef r = ref_of(name, t);
   int64_t expected = 1;
-  for (int d = 3; d >= 0; --d) {
+  bool empty = std::find(r.dims, r.dims + 4, 0) != r.dims + 4;
+  for (int d = 3; d >= 0 && !empty; --d) {
     check(r.strides[d] != 0 || r.dims[d] <= 1, "{}: stride {} is 0, so its elements would overwrite each other", name,
           d);
     check(!contiguous || r.strides[d] == expected || r.dims[d] <= 1, "{}: must be contiguous on CUDA", name);
@@ -135,6 +139,9 @@ KernelCall call_for(const sinter_attention& a, DeviceType device) {
   check(k.dims[1] > 0 && q.dims[1] % k.dims[1] == 0, "{} query heads cannot share {} key/value heads evenly", q.dims[1],
         k.dims[1]);
   check(std::isfinite(a.scale), "scale is {}", a.scale);
+  // The CUDA kernels count key blocks of 128 in 16 bits there.
+  check(!a.deterministic || device == DeviceType::cpu || q.dims[3] <= 64 || k.dims[2] <= int64_t(65535) * 128,
+        "deterministic backward on CUDA takes up to {} keys at this head dimension", int64_t(65535) * 128);
   check(a.kernel >= SINTER_KERNEL_BEST && a.kernel <= SINTER_KERNEL_PORTABLE, "{} is not a sinter_kernel", a.kernel);
   AttentionAttrs attrs;
   attrs.scale = a.scale != 0 ? a.scale : 1 / std::sqrt(double(q.dims[3]));
@@ -166,9 +173,10 @@ class Workspace {
   Workspace(KernelCall& call, DeviceType device, int64_t bytes, void* given, size_t given_bytes) {
     call.workspace_bytes = bytes;
     call.workspace = given;
-    if (given)
-      check(int64_t(given_bytes) >= bytes, "the workspace has {} bytes, but this call needs {}", given_bytes, bytes);
-    else if (bytes > 0) {
+    if (given) {
+      check(given_bytes >= size_t(bytes), "the workspace has {} bytes, but this call needs {}", given_bytes, bytes);
+      check(reinterpret_cast<uintptr_t>(given) % 16 == 0, "the workspace must lie at a multiple of 16 bytes");
+    } else if (bytes > 0) {
       allocator_ = &allocator_of(device);
       block_ = allocator_->allocate(bytes, call.stream);
       call.workspace = block_.data;

@@ -80,7 +80,7 @@ void add_attention_flags(CLI::App& command, AttentionFlags& f) {
   add("--tile", f.tile, "rows and columns of a tile, for tiled and portable", "N,..", run);
   command.add_flag("--deterministic", f.deterministic, deterministic_help)->group(run);
   add("--device", f.device, "where to run (default: cuda if there is a GPU)", "cpu|cuda", run);
-  add("--dtype", f.dtype, "of q, k and v: fp32, tf32, bf16, fp16", "NAME,..", run);
+  add("--dtype", f.dtype, "of q, k and v: fp32, tf32, bf16, fp16, or fp64 on the CPU", "NAME,..", run);
   add("--pass", f.pass, "forward, forward-backward", "NAME,..", run);
   add("--warmup", f.warmup, "untimed passes first", "N", run);
   add("--steps", f.steps, "timed passes", "N", run);

@@ -126,6 +126,8 @@ Json growth_of(const Json& results) {
     if (!groups.count(key)) order.push_back(key);
     Group& g = groups[key];
     g.what = what;
+    auto same = [&](const auto& point) { return point.first == r["ctx"].get<double>(); };
+    if (std::any_of(g.points.begin(), g.points.end(), same)) continue;  // tiles and determinism hold the same
     // A row that does not fit has been counted all the same.
     g.points.emplace_back(r["ctx"].get<double>(), r.value("held_bytes", r["predicted_held_bytes"].get<double>()));
   }

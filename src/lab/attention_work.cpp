@@ -1,5 +1,6 @@
 #include "lab/attention_work.h"
 
+#include "backend/cpu/support.h"
 #include "core/check.h"
 #include "lab/config_text.h"
 #include "ops/ops.h"
@@ -54,6 +55,14 @@ void check_config(const AttentionConfig& c) {
           "--tile {}: {} attention has no tile to choose; use --attention tiled (CPU) or portable (CUDA)",
           c.attention.tile, name_of(kind));
     in_range("tile", c.attention.tile, 4096);
+    if (kind == AttentionKind::tiled) {
+      AttentionAttrs attrs;
+      attrs.tile = c.attention.tile;
+      cpu::attention_tile(attrs, c.head_dim, c.type() == DType::f64 ? 8 : 4);  // refuses what does not fit
+    } else {
+      check(c.attention.tile == 32 || c.attention.tile == 64 || c.attention.tile == 128,
+            "--tile {}: portable attention has tiles of 32, 64 and 128", c.attention.tile);
+    }
   }
   check_supported(c.precision, c.device);
 }

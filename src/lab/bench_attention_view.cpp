@@ -242,10 +242,18 @@ std::optional<Chart> chart_of(const Json& results) {
   if (along)
     for (int64_t n : contexts) chart.categories.push_back(std::to_string(n));
   else chart.categories = {"forward", "backward", "both"};
+  auto varies = [&](const char* field) {
+    std::set<Json> values;
+    for (const Json& r : results) values.insert(r.value(field, Json()));
+    return values.size() > 1;
+  };
+  bool batches = varies("batch"), heads = varies("heads"), kv_heads = varies("kv_heads") && !heads;
   std::map<std::string, size_t> at;
   for (const Json& r : results) {
     if (r.at("status") == "unavailable") continue;
     std::string name = fmt::format("{}, {}, d {}", name_of_row(r), r.value("dtype", ""), r.value("head_dim", 0));
+    if (batches) name += fmt::format(", batch {}", r.value("batch", 0));
+    if (heads || kv_heads) name += fmt::format(", heads {}/{}", r.value("heads", 0), r.value("kv_heads", 0));
     if (!at.count(name)) at[name] = chart.series.size(), chart.series.push_back({name, {}});
     auto& values = chart.series[at[name]].values;
     values.resize(chart.categories.size());

@@ -148,7 +148,11 @@ static void test_workspace(void) {
   given->a.workspace_bytes = bytes - 1;
   EXPECT(sinter_attention_backward(&given->a) == SINTER_INVALID_ARGUMENT, "a small workspace was taken");
   EXPECT(strstr(sinter_last_error(), "workspace"), "%s", sinter_last_error());
-  free(given->a.workspace), free(own), free(given);
+  void* whole = given->a.workspace;
+  given->a.workspace = (char*)whole + 4, given->a.workspace_bytes = SIZE_MAX;
+  EXPECT(sinter_attention_backward(&given->a) == SINTER_INVALID_ARGUMENT && strstr(sinter_last_error(), "16 bytes"), "%s",
+         sinter_last_error());
+  free(whole), free(own), free(given);
 }
 
 static void refuses(const sinter_attention* a, int backward, int status, const char* word) {
@@ -176,6 +180,17 @@ static void test_refusals(void) {
   a = c->a, a.kernel = SINTER_KERNEL_TILED, a.tile = 4096, refuses(&a, 0, SINTER_INVALID_ARGUMENT, "bytes");
   a = c->a, a.d_o.dims[2] = 1, refuses(&a, 1, SINTER_INVALID_ARGUMENT, "d_o");
   a = c->a, a.dk.data = NULL, refuses(&a, 1, SINTER_INVALID_ARGUMENT, "dk");
+  a = c->a, a.q.dims[0] = a.q.dims[1] = a.q.dims[2] = (int64_t)1 << 30, refuses(&a, 0, SINTER_INVALID_ARGUMENT, "too large");
+  free(c);
+}
+
+/* No queries: nothing to do, and no error. */
+static void test_empty(void) {
+  Case* c = new_case(5);
+  sinter_attention a = c->a;
+  a.q = a.o = a.d_o = a.dq = sinter_tensor_contiguous(c->a.q.data, (sinter_dtype)c->a.q.dtype, c->a.q.dims[0], c->a.q.dims[1], 0, c->a.q.dims[3]);
+  EXPECT(sinter_attention_forward(&a) == SINTER_OK, "%s", sinter_last_error());
+  EXPECT(sinter_attention_backward(&a) == SINTER_OK, "%s", sinter_last_error());
   free(c);
 }
 
@@ -218,6 +233,7 @@ int main(void) {
   test_results();
   test_workspace();
   test_refusals();
+  test_empty();
   test_struct_size();
   test_threads();
   printf("%d failures\n", failures);

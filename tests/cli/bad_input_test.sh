@@ -81,6 +81,7 @@ refused 2 'attention portable|CUDA' $attention --attention portable
 refused 2 'peer|flash3|cudnn' $attention --peer flash3
 refused 2 'tile|naive' $attention --tile 64
 refused 2 'tile|4096' $attention --attention tiled --tile 9999
+refused 2 'tile of 1200|bytes' $attention --attention tiled --tile 16,1200
 refused 2 'seconds' $attention --seconds -1
 refused 2 'steps' $attention --steps 0
 refused 2 'pass|step' $attention --pass step

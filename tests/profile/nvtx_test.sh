@@ -8,7 +8,7 @@ ${CC:-cc} -shared -fPIC -I"$SINTER_NVTX_INCLUDE" "$SINTER_SOURCE_DIR/tests/profi
   { echo "SKIPPED: no C compiler that builds the probe:"; cat "$work/cc.txt"; exit 77; }
 NVTX_INJECTION64_PATH="$work/probe.so" "$SINTER" bench model --device cpu --d-model 32 --d-ff 64 --layers 2 --heads 4 \
   --vocab 97 --ctx 16 --batch 2 --warmup 0 --steps 1 > /dev/null 2> "$work/heard.txt"
-for range in 'domain sinter' +step +forward +layers.1 +attn +softmax +backward +optimizer +adamw; do
+for range in 'domain sinter' +step +forward +layers.1 +attn +flash +backward +optimizer +adamw; do
   grep -qx -- "$range" "$work/heard.txt" || { echo "FAILED: no $range"; exit 1; }
 done
 pushed=$(grep -c '^+' "$work/heard.txt"); popped=$(grep -cx -- '-' "$work/heard.txt")

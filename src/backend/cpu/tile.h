@@ -134,7 +134,7 @@ SINTER_INLINE Vector<float> exp2_of(Vector<float> x) {
   p = p * r + 0.240226462f;
   p = p * r + 0.693147182f;
   p = p * r + 1.0f;
-  auto power = (__builtin_bit_cast(Vector<int32_t>, shifted) << 23) + (127 << 23);
+  auto power = (__builtin_bit_cast(Vector<uint32_t>, shifted) << 23) + (127u << 23);
   p *= __builtin_bit_cast(Vector<float>, power);
   return x < -126.0f ? Vector<float>{} : p;
 }
