@@ -5,116 +5,14 @@
 #include "autograd/tape.h"
 #include "ops/ops.h"
 #include "ops/table.h"
-#include "support/values.h"
+#include "support/attention_reference.h"
 
 namespace sinter {
 namespace {
 
-struct Shape {
-  int64_t B, H, Hkv, Nq, Nk, D;
-  AttentionAttrs attrs;
-  std::string text() const {
-    return fmt::format("B {} H {}/{} Nq {} Nk {} D {} {} offset {} {}", B, H, Hkv, Nq, Nk, D,
-                       attrs.causal ? "causal" : "full", attrs.causal_offset,
-                       attrs.kernel == AttentionKernel::tiled ? fmt::format("tiled {}", attrs.tile) : "flash");
-  }
-  Shape tiled(int32_t tile) const {
-    Shape s = *this;
-    s.attrs.kernel = AttentionKernel::tiled;
-    s.attrs.tile = tile;
-    return s;
-  }
-};
-
-Shape random_shape(Rng& rng) {
-  Shape s;
-  s.B = integer(rng, 1, 3), s.Hkv = integer(rng, 1, 3), s.H = s.Hkv * integer(rng, 1, 4);
-  s.Nq = integer(rng, 1, 3) == 1 ? integer(rng, 1, 9) : integer(rng, 1, 300);
-  s.Nk = integer(rng, 0, 2) ? s.Nq : integer(rng, 1, 600);
-  s.D = integer(rng, 1, 97);
-  s.attrs.scale = 1 / std::sqrt(double(s.D));
-  s.attrs.causal = integer(rng, 0, 3) > 0;
-  if (s.attrs.causal && integer(rng, 0, 2))
-    s.attrs.causal_offset = integer(rng, 0, 2) ? s.Nk - s.Nq : integer(rng, -20, 20);
-  return s;
-}
-
-struct Inputs {
-  Tensor q, k, v, grad;
-};
-Inputs random_inputs(const Shape& s, Rng& rng, DType type, double size = 1) {
-  auto tensor = [&](int64_t heads, int64_t n) {
-    Values x = normals(rng, s.B * heads * n * s.D);
-    for (double& value : x) value *= size;
-    return tensor_of(x, {s.B, heads, n, s.D}, type);
-  };
-  return {tensor(s.H, s.Nq), tensor(s.Hkv, s.Nk), tensor(s.Hkv, s.Nk), tensor(s.H, s.Nq)};
-}
-Inputs cast_to(const Inputs& x, DType type) {
-  return {cast(x.q, type).detach(), cast(x.k, type).detach(), cast(x.v, type).detach(), cast(x.grad, type).detach()};
-}
-
-struct Results {
-  Values o, lse, dq, dk, dv;
-};
-
-Tensor repeat_heads(const Tensor& x, int64_t group) {
-  if (group == 1) return x;
-  int64_t B = x.size(0), H = x.size(1), N = x.size(2), D = x.size(3);
-  return reshape(contiguous(expand(reshape(x, {B, H, 1, N, D}), {B, H, group, N, D})), {B, H * group, N, D});
-}
-
-Results naive(const Shape& s, const Inputs& x) {
-  for (const Tensor* t : {&x.q, &x.k, &x.v}) require_grad(*t);
-  int64_t group = s.H / s.Hkv;
-  Tensor scores = matmul(x.q, repeat_heads(x.k, group), false, true);
-  Tensor p = softmax(scores, {s.attrs.scale, s.attrs.causal, s.attrs.causal_offset});
-  Tensor o = matmul(p, repeat_heads(x.v, group));
-  backward(o, x.grad);
-  Results r{to_vector(o), {}, to_vector(grad_of(x.q)), to_vector(grad_of(x.k)), to_vector(grad_of(x.v))};
-  Values all = to_vector(scores);
-  for (int64_t row = 0; row < s.B * s.H * s.Nq; ++row) {
-    int64_t n = s.attrs.causal ? std::clamp<int64_t>(row % s.Nq + s.attrs.causal_offset + 1, 0, s.Nk) : s.Nk;
-    double m = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < n; ++j) m = std::max(m, s.attrs.scale * all[size_t(row * s.Nk + j)]);
-    for (int64_t j = 0; j < n; ++j) sum += std::exp(s.attrs.scale * all[size_t(row * s.Nk + j)] - m);
-    r.lse.push_back(n ? m + std::log(sum) : -INFINITY);
-  }
-  return r;
-}
-
-// By the kernel that the attributes name.
-Results ours(const Shape& s, const Inputs& x) {
-  for (const Tensor* t : {&x.q, &x.k, &x.v}) require_grad(*t);
-  Tensor lse, o = attention(x.q, x.k, x.v, s.attrs, &lse);
-  backward(o, x.grad);
-  return {to_vector(o), to_vector(lse), to_vector(grad_of(x.q)), to_vector(grad_of(x.k)), to_vector(grad_of(x.v))};
-}
-
-double error(const Values& a, const Values& e) { return norm(e) > 0 ? normwise_error(a, e) : norm(a); }
-double largest_error(const Values& a, const Values& e) {
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(a[i])) return INFINITY;
-    most = std::max(most, std::abs(a[i] - e[i]));
-  }
-  return most;
-}
-
-void expect_close(const Results& a, const Results& e, double bound, const std::string& what) {
-  EXPECT_LE(error(a.o, e.o), bound) << what;
-  EXPECT_LE(error(a.dq, e.dq), bound) << what;
-  EXPECT_LE(error(a.dk, e.dk), bound) << what;
-  EXPECT_LE(error(a.dv, e.dv), bound) << what;
-  ASSERT_EQ(a.lse.size(), e.lse.size());
-  for (size_t i = 0; i < a.lse.size(); ++i) {
-    if (std::isinf(e.lse[i])) {
-      EXPECT_EQ(a.lse[i], e.lse[i]) << what;
-    } else {
-      EXPECT_NEAR(a.lse[i], e.lse[i], 1e-5) << what;
-    }
-  }
-}
+using Shape = AttentionShape;
+using Inputs = AttentionInputs;
+using Results = AttentionResults;
 
 // Flash, and one tile size of tiled.
 std::vector<Shape> kernels_for(const Shape& s, int seed) { return {s, s.tiled(16 << seed % 4)}; }
@@ -125,38 +23,30 @@ class RandomAttention : public testing::TestWithParam<int> {};
 
 TEST_P(RandomAttention, Fp32IsNearFp64) {
   Rng rng(uint64_t(GetParam()) + 100);
-  Shape s = random_shape(rng);
+  Shape s = random_attention(rng);
   Inputs x = random_inputs(s, rng, DType::f32);
-  Results exact = naive(s, cast_to(x, DType::f64));
+  Results exact = spelled_out(s, cast_to(x, DType::f64));
   for (const Shape& by : kernels_for(s, GetParam()))
-    expect_close(ours(by, cast_to(x, DType::f32)), exact, 1e-5, by.text());
+    expect_close(by_the_op(by, cast_to(x, DType::f32)), exact, 1e-5, by.text());
 }
 
 TEST_P(RandomAttention, Fp64IsExact) {
   Rng rng(uint64_t(GetParam()) + 900);
-  Shape s = random_shape(rng);
+  Shape s = random_attention(rng);
   Inputs x = random_inputs(s, rng, DType::f64);
-  Results exact = naive(s, x);
+  Results exact = spelled_out(s, x);
   for (const Shape& by : kernels_for(s, GetParam()))
-    expect_close(ours(by, cast_to(x, DType::f64)), exact, 1e-12, by.text());
+    expect_close(by_the_op(by, cast_to(x, DType::f64)), exact, 1e-12, by.text());
 }
 
 TEST_P(RandomAttention, SixteenBitsAreNoWorseThanTwiceNaive) {
   Rng rng(uint64_t(GetParam()) + 500);
-  Shape s = random_shape(rng);
+  Shape s = random_attention(rng);
   for (DType type : {DType::bf16, DType::f16}) {
     Inputs x = random_inputs(s, rng, type);
-    Results exact = naive(s, cast_to(x, DType::f64)), theirs = naive(s, cast_to(x, type));
-    auto fair = [&](const Values& a, const Values& b, const Values& e) {
-      return largest_error(a, e) <= 2 * largest_error(b, e) + 1e-5;
-    };
-    for (const Shape& by : kernels_for(s, GetParam())) {
-      Results r = ours(by, cast_to(x, type));
-      EXPECT_TRUE(fair(r.o, theirs.o, exact.o)) << by.text();
-      EXPECT_TRUE(fair(r.dq, theirs.dq, exact.dq)) << by.text();
-      EXPECT_TRUE(fair(r.dk, theirs.dk, exact.dk)) << by.text();
-      EXPECT_TRUE(fair(r.dv, theirs.dv, exact.dv)) << by.text();
-    }
+    Results exact = spelled_out(s, cast_to(x, DType::f64)), theirs = spelled_out(s, cast_to(x, type));
+    for (const Shape& by : kernels_for(s, GetParam()))
+      expect_fair(by_the_op(by, cast_to(x, type)), theirs, exact, by.text());
   }
 }
 
@@ -166,17 +56,17 @@ TEST(Attention, BatchesOfHeadDimension80) {
   Rng rng(2);
   Shape s{3, 4, 2, 150, 150, 80, {1 / std::sqrt(80.0), true, 0}};
   Inputs x = random_inputs(s, rng, DType::f32);
-  Results exact = naive(s, cast_to(x, DType::f64));
-  for (const Shape& by : all_kernels(s)) expect_close(ours(by, cast_to(x, DType::f32)), exact, 1e-5, by.text());
+  Results exact = spelled_out(s, cast_to(x, DType::f64));
+  for (const Shape& by : all_kernels(s)) expect_close(by_the_op(by, cast_to(x, DType::f32)), exact, 1e-5, by.text());
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   Rng rng(3);
   Shape s{1, 2, 2, 65, 130, 16, {30, true, 65}};
   Inputs x = random_inputs(s, rng, DType::f32, 8);
-  Results exact = naive(s, cast_to(x, DType::f64));
+  Results exact = spelled_out(s, cast_to(x, DType::f64));
   for (const Shape& by : all_kernels(s)) {
-    Results r = ours(by, cast_to(x, DType::f32));
+    Results r = by_the_op(by, cast_to(x, DType::f32));
     for (const Values* v : {&r.o, &r.dq, &r.dk, &r.dv, &r.lse})
       for (double value : *v) ASSERT_TRUE(std::isfinite(value)) << by.text();
     // Nearly every row is decided by one key; the gradients of such scores are differences of nearly equal numbers.
@@ -194,17 +84,17 @@ TEST(Attention, VeryNegativeScoresCount) {
   for (size_t i = 0; i < q.size(); i += 16) q[i] = 100;
   for (size_t i = 0; i < k.size(); i += 16) k[i] = -50;
   x.q = tensor_of(q, {1, 1, 40, 16}, DType::f64), x.k = tensor_of(k, {1, 1, 200, 16}, DType::f64);
-  Results exact = naive(s, x);
-  for (const Shape& by : all_kernels(s)) expect_close(ours(by, cast_to(x, DType::f64)), exact, 1e-10, by.text());
+  Results exact = spelled_out(s, x);
+  for (const Shape& by : all_kernels(s)) expect_close(by_the_op(by, cast_to(x, DType::f64)), exact, 1e-10, by.text());
 }
 
 TEST(Attention, ARowThatSeesNothingGivesZero) {
   Rng rng(4);
   Shape s{2, 2, 1, 70, 40, 8, {0.3, true, -10}};
   Inputs x = random_inputs(s, rng, DType::f32);
-  Results exact = naive(s, cast_to(x, DType::f64));
+  Results exact = spelled_out(s, cast_to(x, DType::f64));
   for (const Shape& by : all_kernels(s)) {
-    Results r = ours(by, cast_to(x, DType::f32));
+    Results r = by_the_op(by, cast_to(x, DType::f32));
     for (int64_t head = 0; head < 4; ++head)
       for (int64_t i = 0; i < 10; ++i) {
         size_t row = size_t(head * 70 + i);
@@ -224,7 +114,7 @@ TEST(Attention, ReadsOnlyItsOwnRows) {
   Shape s{2, 3, 3, 33, 33, 8, {0.35, true, 0}};
   Inputs x = random_inputs(s, rng, DType::f32);
   for (const Shape& by : all_kernels(s)) {
-    Results expected = ours(by, cast_to(x, DType::f32));
+    Results expected = by_the_op(by, cast_to(x, DType::f32));
     Tensor merged = full({2, 40, 5 * 3 * 8}, NAN, DType::f32, DeviceType::cpu);
     auto inside = [&](const Tensor& t, int64_t part) {
       Tensor view = make_view(merged, {2, 3, 33, 8}, {40 * 120, 8, 120, 1}, 3 * 120 + part * 24);
@@ -232,7 +122,7 @@ TEST(Attention, ReadsOnlyItsOwnRows) {
       return view.detach();
     };
     Inputs strided{inside(x.q, 0), inside(x.k, 1), inside(x.v, 3), x.grad};
-    Results r = ours(by, strided);
+    Results r = by_the_op(by, strided);
     EXPECT_EQ(r.o, expected.o) << by.text();
     EXPECT_EQ(r.dq, expected.dq) << by.text();
     EXPECT_EQ(r.dk, expected.dk) << by.text();

@@ -8,6 +8,7 @@ struct AttentionShape {
   int64_t B, H, Hkv, Nq, Nk, D;
   AttentionAttrs attrs;
   std::string text() const;
+  AttentionShape tiled(int32_t tile) const;  // the same by the CPU's readable reference
 };
 AttentionShape random_attention(Rng& rng);
 
@@ -29,8 +30,10 @@ AttentionResults by_the_op(const AttentionShape& s, const AttentionInputs& x);
 
 // Each of o, dq, dk, dv within `bound` of the norm, L within 1e-5.
 void expect_close(const AttentionResults& a, const AttentionResults& e, double bound, const std::string& what);
-// The largest error is at most twice that of `naive`, plus 1e-5.
+double error(const Values& a, const Values& e);  // of the norm, or the norm itself where e is 0
+// The largest error is at most twice that of `naive`, plus 1e-5. Of a handful of numbers (less than 1000) the largest error is luck, for
+// naive too: those may be off by `luck` of their root mean square besides.
 void expect_fair(const AttentionResults& a, const AttentionResults& naive, const AttentionResults& e,
-                 const std::string& what);
+                 const std::string& what, double luck = 0);
 
 }  // namespace sinter
