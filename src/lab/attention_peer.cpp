@@ -3,7 +3,6 @@
 
 #include "lab/bench_attention.h"
 #include "lab/peer_script.h"
-#include "lab/process.h"
 
 namespace sinter::lab {
 namespace {
@@ -55,15 +54,11 @@ Json attention_peer_results(const AttentionBenchOptions& options, Json& notes, P
                                       "--steps",      std::to_string(options.steps),
                                       "--seconds",    fmt::format("{}", options.seconds),
                                       "--threads",    std::to_string(cpu_backend().info().multiprocessors)};
-  ProcessResult p = run_process(command, true);
-  if (interrupted()) return Json::array();
-  Json reply = Json::parse(p.output, nullptr, false);
-  if (!reply.is_object() || !reply.contains("results")) {
-    std::string why = reply.is_object() && reply.contains("error")
-                          ? reply["error"].get<std::string>()
-                          : fmt::format("exit code {} and no result", p.exit_code);
+  std::string why;
+  Json reply = peer_reply(command, why);
+  if (!why.empty())
     return note(fmt::format("--peer: {}: {}; ours ran alone. --python names another", options.python, why));
-  }
+  if (reply.is_null()) return Json::array();
   Json results = Json::array();
   for (const Json& r : reply["results"]) results.push_back(result_of(r, reply.value("torch", "?")));
   return results;

@@ -54,16 +54,10 @@ Json results_of_peer(const BenchOptions& options, const std::string& variant, co
                                       "--rope-theta", fmt::format("{}", m.rope_theta),
                                       "--norm-eps",   fmt::format("{}", m.norm_eps)};
   command.insert(command.end(), {"--threads", n(options.sweep.threads.value_or(cpu_backend().info().multiprocessors))});
-  ProcessResult p = run_process(command, true);
-  if (interrupted()) return Json::array();
-  Json reply = Json::parse(p.output, nullptr, false);
-  if (!reply.is_object() || !reply.contains("results")) {
-    std::string why = reply.is_object() && reply.contains("error")
-                          ? reply["error"].get<std::string>()
-                          : fmt::format("exit code {} and no result", p.exit_code);
-    note = fmt::format("{}: {}", variant, why);
-    return Json::array();
-  }
+  std::string why;
+  Json reply = peer_reply(command, why);
+  if (!why.empty()) note = fmt::format("{}: {}", variant, why);
+  if (reply.is_null()) return Json::array();
   Json results = Json::array();
   for (const Json& theirs : reply["results"]) {
     RunConfig same = c;

@@ -27,4 +27,14 @@ std::optional<std::string> torch_version(const std::string& python) {
   return p.output.substr(0, p.output.find('\n'));
 }
 
+Json peer_reply(const std::vector<std::string>& command, std::string& why_not) {
+  ProcessResult p = run_process(command, true);
+  if (interrupted()) return nullptr;
+  Json reply = Json::parse(p.output, nullptr, false);
+  if (reply.is_object() && reply.contains("results")) return reply;
+  why_not = reply.is_object() && reply.contains("error") ? reply["error"].get<std::string>()
+                                                         : fmt::format("exit code {} and no result", p.exit_code);
+  return nullptr;
+}
+
 }  // namespace sinter::lab

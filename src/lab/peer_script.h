@@ -1,12 +1,18 @@
-// Where the PyTorch side of comparisons lies, and whether there is a PyTorch to run it.
+// The PyTorch side of comparisons: where its scripts lie, whether there is a PyTorch to run them, and what they reply.
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "lab/json.h"
 
 namespace sinter::lab {
 
 std::string peer_script(
     const std::string& file);  // in the source tree, or where sinter is installed; refuses if neither
 std::optional<std::string> torch_version(const std::string& python);  // none if that python cannot import it
+
+// What the script wrote, an object with "results"; or null, with the reason (empty when the user interrupted).
+Json peer_reply(const std::vector<std::string>& command, std::string& why_not);
 
 }  // namespace sinter::lab
