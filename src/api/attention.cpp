@@ -118,11 +118,7 @@ DeviceBackend& backend_for(DeviceType device) {
   if (device == DeviceType::cuda && !cuda_backend()) throw Unsupported{std::string("cuda: ") + cuda_missing_reason()};
   return backend_of(device);
 }
-Kernel kernel_for(DeviceType device, Kernel KernelTable::*which) {
-  Kernel kernel = backend_for(device).kernels().*which;
-  if (!kernel) throw Unsupported{fmt::format("attention: there is no kernel for it on {}", name_of(device))};
-  return kernel;
-}
+Kernel kernel_for(DeviceType device, Kernel KernelTable::*which) { return backend_for(device).kernels().*which; }
 
 // q, k and v checked, and all the attributes.
 KernelCall call_for(const sinter_attention& a, DeviceType device) {

@@ -17,9 +17,7 @@ std::string missing_flash(DeviceType device, int64_t head_dim) {
   if (device == DeviceType::cuda && head_dim > most_cuda_head_dim)
     return fmt::format("the CUDA kernels take head dimensions up to {}, and this is {}", most_cuda_head_dim, head_dim);
   if (device == DeviceType::cuda && !cuda_backend()) return "";  // imagined
-  DeviceBackend& backend = backend_of(device);
-  if (!backend.kernels().attention) return fmt::format("there is no kernel for it on {} yet", name_of(device));
-  int cc = backend.info().compute_capability;
+  int cc = backend_of(device).info().compute_capability;
   if (device == DeviceType::cuda && cc < 80)
     return fmt::format("it needs compute capability 8.0, and this GPU has {}.{}", cc / 10, cc % 10);
   return "";

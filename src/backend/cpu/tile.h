@@ -1,10 +1,9 @@
 // Products and transposes of tiles that lie in the cache.
 //
 // Note [Tile products]: attention multiplies many small matrices, some of them transposed. OpenBLAS packs both operands of every
-// call, which costs it a sixth of its speed at these sizes. Here only the right operand has to lie in rows of whole vectors:
+// call, which is much of the work at these sizes. Here only the right operand has to lie in rows of whole vectors:
 // c is computed four rows by a few vectors at a time in registers, and each element of a is read from where it lies,
-// through two strides, and spread over a vector. So "transposed" is a matter of strides and nothing is packed. It reaches
-// 97 % of what the fused multiply-adds of a Zen 4 core can do. An element of c is always the same sum in the same order.
+// through two strides, and spread over a vector. So "transposed" is a matter of strides and nothing is packed. An element of c is always the same sum in the same order.
 #pragma once
 #include "backend/cpu/reduce.h"
 
