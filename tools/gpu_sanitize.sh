@@ -8,6 +8,7 @@
 # own; ours run in the others.
 # racecheck leaves out Hopper's attention kernels, whose warps meet at mbarriers and exchange tiles through TMA and wgmma: for those there are
 # repeats with injected delays (SINTER_INJECT_DELAYS). What has been run of both, and what not, stands in docs/results/README.md.
+# initcheck leaves out attention too, whose kernels, and the 16-bit products they are compared with, write by bulk copy:
 # initcheck does not see what a bulk copy (TMA) writes (docs/results/initcheck_tma.txt), and cuBLASLt's 16-bit kernels write their results so: the tests that
 # train in 16 bits, where a fresh block holds such a result, are left out. `poison` covers them, and more: under it, whatever
 # a kernel reads that nobody wrote is a NaN. The profiler's tests are left out of all: the tools and CUPTI exclude each other.
