@@ -69,19 +69,24 @@ void run_all(const AttentionBenchOptions& options, Json& record, Progress& progr
       group.push_back(prepared(configs[end]));
     }
     Json theirs = Json::array();
-    bool first = true;
-    for (int64_t passes : turns_of(options.steps, group.size() + options.peers.size())) {
-      for (Variant& v : group)
-        if (!run_turn(v, options, passes, progress)) return;
-      if (std::exchange(first, false) && !options.peers.empty())
-        theirs = attention_peer_results(options, record["notes"], progress);
-      if (interrupted()) return;
-    }
+    auto run_turns = [&] {
+      bool first = true;
+      for (int64_t passes : turns_of(options.steps, group.size() + options.peers.size())) {
+        for (Variant& v : group)
+          if (!run_turn(v, options, passes, progress)) return;
+        if (std::exchange(first, false) && !options.peers.empty())
+          theirs = attention_peer_results(options, record["notes"], progress);
+        if (interrupted()) return;
+      }
+    };
+    run_turns();
     for (Variant& v : group) {
+      if (!v.oom && !v.measurement) continue;  // interrupted before its first turn was over
       record["results"].push_back(v.oom ? *v.oom : attention_result(v.config, v.need, *v.measurement, peaks));
       progress.done(fmt::format("{}: {}", v.config.text(), outcome_text(record["results"].back())));
     }
     for (Json& r : theirs) record["results"].push_back(std::move(r));
+    if (interrupted()) return;
   }
 }
 

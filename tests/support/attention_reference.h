@@ -29,9 +29,9 @@ AttentionResults spelled_out(const AttentionShape& s, const AttentionInputs& x);
 AttentionResults by_the_op(const AttentionShape& s, const AttentionInputs& x);
 
 // Each of o, dq, dk, dv within `bound` of the norm, L within 1e-5. Where rows see one key each, gradients are differences of equal numbers,
-// exactly 0, of which no error can be a part: `absolute` bounds the norm then.
+// exactly 0, of which no error can be a part: `absolute`, if larger, bounds the norm then.
 void expect_close(const AttentionResults& a, const AttentionResults& e, double bound, const std::string& what,
-                  double absolute = 1e-5);
+                  double absolute = 0);
 double error(const Values& a, const Values& e);  // of the norm, or the norm itself where e is 0
 // The largest error is at most twice that of `naive`, plus 1e-5. Of a handful of numbers (less than 1000) the largest error is luck, for
 // naive too: those may be off by `luck` of their root mean square besides.
