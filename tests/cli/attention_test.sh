@@ -65,10 +65,10 @@ code=0
 timeout --foreground --preserve-status -s INT 3 $bench --batch 1 --ctx 16,512 --head-dim 16 --warmup 0 --steps 100000 \
   --attention flash --seconds 1 --json "$work/cut.json" > /dev/null 2> "$work/err.txt" || code=$?
 [ "$code" -eq 0 ] || fail "--seconds did not stop it: $code"
-timeout --foreground --preserve-status -s INT 4 $bench --batch 1 --ctx 16,4096 --head-dim 64 --warmup 0 --steps 500 \
+timeout --foreground --preserve-status -s INT 4 $bench --batch 1 --ctx 16,8192 --head-dim 64 --warmup 0 --steps 500 \
   --attention flash --json "$work/cut.json" > /dev/null 2> "$work/err.txt" || code=$?
 [ "$code" -eq 130 ] || fail "Ctrl-C ends with $code, not 130: $(cat "$work/err.txt")"
 "$SINTER" show "$work/cut.json" > "$work/cut.txt"
 has "$work/cut.txt" '   16  flash'
-if grep -q ' 4096  flash' "$work/cut.txt"; then fail "a row that never finished is in the table"; fi
+if grep -q ' 8192  flash' "$work/cut.txt"; then fail "a row that never finished is in the table"; fi
 echo "bench attention is as it should be"
