@@ -25,14 +25,11 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 // Code for sm_90a runs on compute capability 9.0 alone, and only if this build has it.
 bool can_run() {
 #ifdef SINTER_SM90A
-  static bool yes = [] {
-    int device = 0, major = 0, minor = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
-           minor == 0;
-  }();
-  return yes;
+  int device = 0, major = 0, minor = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+         minor == 0;
 #else
   return false;
 #endif
@@ -71,6 +68,8 @@ bool takes(const KernelCall& call) {
   const TensorRef& q = call.in[0];
   if (!can_run() || !encoder() || !is_16bit(q.dtype) || q.dims[3] > 128) return false;
   if (!(call.attrs.as<AttentionAttrs>().scale > 0)) return false;  // the largest scaled score must be the largest score
+  // Backward takes turns by key block, counted in 16 bits (attention_hopper_backward.cu).
+  if (call.attrs.as<AttentionAttrs>().deterministic && call.in[1].dims[2] > int64_t(65535) * 128) return false;
   for (int d = 0; d < 3; ++d)
     if (q.dims[d] == 0 || call.in[1].dims[d] == 0 || q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30)
       return false;

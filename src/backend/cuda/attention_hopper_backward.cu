@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(384, 1)
     commit_products();
     wait_products<1>();
     pin(dv);
-    if (leader) arrive(&sh.grad_empty[stage]);
+    arrive_if(leader, &sh.grad_empty[stage]);
     pin(dk);
     fence_registers();
 #pragma unroll
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(384, 1)
     arrive(&sh.dq_full[group]);
     wait_products<0>();
     pin(dk);
-    if (leader) arrive(&sh.q_empty[stage]);
+    arrive_if(leader, &sh.q_empty[stage]);
     if (++block == blocks) block = first;
   }
 
@@ -397,9 +397,8 @@ template <class T, int D, bool Causal, bool Deterministic> void run(const Kernel
   launch("attention_backward", attention_prepare<T>, granules, 256, stream, r);
   using Shared = BackwardShared<D>;
   auto kernel = attention_backward_main<T, D, Causal, Deterministic>;
-  static cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
-  check_cuda(allowed, "attention_backward: cudaFuncSetAttribute");
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared))),
+             "attention_backward: cudaFuncSetAttribute");
   int panel = Tile<D>::panel;
   kernel<<<a.schedule.tiles(), 384, sizeof(Shared), stream>>>(
       map_of(q, Shared::rows, panel), map_of(k, block_keys, panel), map_of(v, block_keys, panel),

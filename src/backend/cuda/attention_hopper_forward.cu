@@ -240,18 +240,18 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
         Wgmma<T, D>::template registers<true>(o, p + 4 * k, v_matrix + Tile<D>::across(k), 1);
       commit_products();
     };
-    auto release = [&](uint64_t* empty) {
-      if (leader) arrive(empty);
-    };
+    auto release = [&](uint64_t* empty) { arrive_if(leader, empty); };
 
     wait(&sh.q_full[q_stage], q_phase);
-    for (int hidden = n - mine; hidden > 0; --hidden) {  // hidden from these rows, but not from the block's
+    // Hidden from these rows, but not from the block's. All four warps must have seen a tile arrive before it is released, or its next phase
+    // could be over, too, before a late one looks. Elsewhere the products between see to that; here taking turns does.
+    for (int hidden = n - mine; hidden > 0; --hidden) {
+      wait(&sh.k_full[k_turn.stage], k_turn.phase);
+      wait(&sh.v_full[v_turn.stage], v_turn.phase);
       my_turn();
       your_turn();
-      wait(&sh.k_full[k_turn.stage], k_turn.phase);
       release(&sh.k_empty[k_turn.stage]);
       k_turn.skip(stride);
-      wait(&sh.v_full[v_turn.stage], v_turn.phase);
       release(&sh.v_empty[v_turn.stage]);
       v_turn.skip(stride);
     }
@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     wait(&sh.tile_full, round & 1);
     tile = sh.tile;
     sync_threads(1 + Groups + group, 128);
-    if (leader) arrive(&sh.tile_empty);
+    arrive_if(leader, &sh.tile_empty);
   }
   if (leader) wait_stores_read<0>();
   if (ping_pong && group == 0) my_turn();  // the arrival that nobody else will meet
@@ -365,9 +365,8 @@ template <class T, int D, int Groups, bool Causal, bool Split> void run(const Ke
     check_cuda(cudaMemsetAsync(a.ticket, 0, sizeof(unsigned), stream_of(call)), "attention: cudaMemsetAsync");
   }
   auto kernel = attention_forward<T, D, Groups, Keys, Causal, Split>;
-  static cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared)));
-  check_cuda(allowed, "attention: cudaFuncSetAttribute");
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared))),
+             "attention: cudaFuncSetAttribute");
   int panel = Tile<D>::panel;
   kernel<<<grid, 128 * (Groups + 1), sizeof(Shared), stream_of(call)>>>(
       map_of(q, 64, panel), map_of(k, Keys, panel), map_of(v, Keys, panel), map_of(o, 64, panel), a);

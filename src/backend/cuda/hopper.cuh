@@ -36,8 +36,12 @@ __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void arrive(uint64_t* b) {
-  perhaps_sleep();
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+// One thread of a warp arrives. The warp sleeps together, if at all: the product that follows wants all of it.
+__device__ __forceinline__ void arrive_if(bool mine, uint64_t* b) {
+  perhaps_sleep();
+  if (mine) arrive(b);
 }
 __device__ __forceinline__ void arrive_expecting(uint64_t* b, uint32_t bytes) {
   perhaps_sleep();
