@@ -164,6 +164,7 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
       constexpr int values = D / 2 + 4;
       const int partners = threads / 2;
       float* space = reinterpret_cast<float*>(shared) + thread % partners;
+      wait_for_copies();  // of the queries, where no key was seen and nobody waited for them
       __syncthreads();
       if (half == 1) {
 #pragma unroll
