@@ -138,17 +138,18 @@ __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_
 template <int Latest = 0> __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Latest) : "memory");
 }
-// Two warps hand over data: one arrives, the other waits for it.
-__device__ __forceinline__ void pair_arrive(int id) {
+// Two warps hand over data: one arrives, the other waits for it; pair_idle where neither has any.
 #ifdef SINTER_RACECHECK
-  // racecheck loses track of a warp that arrives without waiting: it reports what its partner, and no other warp, wrote before a later
-  // __syncthreads. Built so, the warp waits.
-  asm volatile("bar.sync %0, 64;" ::"r"(id) : "memory");
+// racecheck does not follow barriers of some warps: it then reports, across a later __syncthreads, what the partner (and no other warp) wrote.
+// Built so, the whole block meets instead.
+__device__ __forceinline__ void pair_arrive(int) { __syncthreads(); }
+__device__ __forceinline__ void pair_wait(int) { __syncthreads(); }
+__device__ __forceinline__ void pair_idle() { __syncthreads(); }
 #else
-  asm volatile("bar.arrive %0, 64;" ::"r"(id) : "memory");
-#endif
-}
+__device__ __forceinline__ void pair_arrive(int id) { asm volatile("bar.arrive %0, 64;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void pair_wait(int id) { asm volatile("bar.sync %0, 64;" ::"r"(id) : "memory"); }
+__device__ __forceinline__ void pair_idle() {}
+#endif
 
 __device__ __forceinline__ void add_pair(float* to, float x, float y) {
 #if __CUDA_ARCH__ >= 900

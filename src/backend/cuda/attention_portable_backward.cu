@@ -307,16 +307,19 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
         if (!second) pair_arrive(pair);
         product_of_columns<M, D, Tiling::group>(gradient, x,
                                                 (second ? q_tile : do_tile) + at * row + columns_at<M>(lane, row));
-      } else if (second) {
+      } else {
+        pair_idle();
+        if (second) {
 #pragma unroll
-        for (int i = 0; i < MF; ++i)
+          for (int i = 0; i < MF; ++i)
 #pragma unroll
-          for (int j = 0; j < N; ++j)
+            for (int j = 0; j < N; ++j)
 #pragma unroll
-            for (int e = 0; e < (is_fp32<M> ? 4 : 2); ++e)
-              store_shared(is_fp32<M> ? my_ds + (8 * j + e % 2) * ds_row<Tiling> + (16 * i + e / 2 * 8) * 4
-                                      : my_ds + (16 * i + 8 * e) * ds_row<Tiling> + 8 * j * size,
-                           0u);
+              for (int e = 0; e < (is_fp32<M> ? 4 : 2); ++e)
+                store_shared(is_fp32<M> ? my_ds + (8 * j + e % 2) * ds_row<Tiling> + (16 * i + e / 2 * 8) * 4
+                                        : my_ds + (16 * i + 8 * e) * ds_row<Tiling> + 8 * j * size,
+                             0u);
+        }
       }
       step_query += Q;
       const bool last = Tiling::one_step || at + Q >= stage;
