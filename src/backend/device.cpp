@@ -38,7 +38,14 @@ class MetaBackend : public DeviceBackend {
   std::atomic<uint64_t> next_{uint64_t(1) << 48};
 };
 
+[[noreturn]] void cannot_capture() { fail(ErrorKind::other, "this device cannot capture work for replay"); }
+
 }  // namespace
+
+void DeviceBackend::begin_capture(void*) { cannot_capture(); }
+void* DeviceBackend::end_capture(void*) { cannot_capture(); }
+void DeviceBackend::launch(void*, void*) { cannot_capture(); }
+void DeviceBackend::destroy_captured(void*) { cannot_capture(); }
 
 DeviceBackend& backend_of(DeviceType type) {
   switch (type) {

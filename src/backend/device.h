@@ -43,6 +43,14 @@ class DeviceBackend {
   virtual void copy_to_host(void* dst, const void* src, size_t bytes, void* stream) = 0;    // complete on return
   virtual void copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
   virtual void fill(void* dst, unsigned char byte, size_t bytes, void* stream) = 0;
+
+  // Work submitted between the two is not run but becomes one thing that can be launched as often as wanted. Where that is not to be had,
+  // captures() is false and nothing else may be called.
+  virtual bool captures() const { return false; }
+  virtual void begin_capture(void* stream);
+  virtual void* end_capture(void* stream);
+  virtual void launch(void* captured, void* stream);
+  virtual void destroy_captured(void* captured);
 };
 
 DeviceBackend& cpu_backend();

@@ -13,7 +13,7 @@ Json common(const RunConfig& c, const Need& need) {
           {"size", m.name},
           {"device", name_of(c.device)},
           {"dtype", c.precision.name},
-          {"mode", "eager"},
+          {"mode", name_of(c.mode)},
           {"attention", name_of(m.attention.kind)},
           {"attention_why", c.attention_why},
           {"deterministic", m.attention.deterministic},
@@ -50,6 +50,24 @@ Json common(const RunConfig& c, const Need& need) {
 
 }  // namespace
 
+Json compilation_json(const compile::Compilation& c) {
+  const compile::Graph& graph = c.executable->graph();
+  Json passes = Json::array();
+  for (const compile::Report& p : c.reports)
+    passes.push_back({{"pass", p.pass},
+                      {"calls_before", p.nodes_before},
+                      {"calls_after", p.nodes_after},
+                      {"bytes_before", p.bytes_before},
+                      {"bytes_after", p.bytes_after}});
+  return {{"trace_ms", c.trace_ms},
+          {"passes_ms", c.passes_ms},
+          {"calls", graph.nodes.size()},
+          {"arena_bytes", graph.arena_bytes},
+          {"least_arena_bytes", graph.live_bytes_at_most()},
+          {"captured", c.executable->is_captured()},
+          {"passes", passes}};
+}
+
 Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks& peaks) {
   Json r = common(c, need);
   std::vector<double> wall = m.timed_wall_ms();
@@ -60,7 +78,7 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
   for (size_t p = 0; p < m.phases_ms.size(); ++p) samples.push_back(m.timed_phase_ms(p));
   auto doubts = [&](double peak) {
     std::string d = doubt("whole pass", need.flops_executed, total.median, peak);
-    if (d.empty()) d = doubt("forward", need.forward_flops_executed, statistics_of(samples[0]).median, peak);
+    if (d.empty() && !samples.empty()) d = doubt("forward", need.forward_flops_executed, statistics_of(samples[0]).median, peak);
     if (d.empty() && samples.size() > 1) d = doubt("backward", backward, statistics_of(samples[1]).median, peak);
     return d;
   };
@@ -103,6 +121,7 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
   r["memory"] = categories_json(m.memory.at_peak_by);
   if (c.pass != Pass::forward) r["loss"] = m.loss;
   r["setup_ms"] = m.setup_ms;
+  if (!m.compiled.is_null()) r["compiled"] = m.compiled;
   if (!m.clocks.empty()) r["clocks"] = m.clocks;
   return r;
 }

@@ -19,17 +19,18 @@ double number(const Json& r, const char* field) {
 bool is_ours(const Json& r) { return r.value("engine", "sinter") == "sinter"; }
 bool has_time(const Json& r) { return number(r, "median_ms") > 0; }
 
-// What two rows must share to be compared: those of two engines, and variants (dtype, attention) of one.
+// What two rows must share to be compared: those of two engines, and variants (dtype, attention, mode) of one.
 std::string key_of(const Json& r, const std::set<std::string>& but) {
   std::string key;
   for (const char* f : {"engine", "size", "d_model", "d_ff", "layers", "heads", "kv_heads", "vocab", "device", "batch",
                         "ctx", "pass", "dtype", "warmup", "deterministic"})
     if (!but.count(f)) key += r.value(f, Json()).dump() + "|";
-  // A peer has an attention of its own; it was run beside this one.
-  if (!but.count("attention")) key += r.value("config", Json::object()).value("attention", Json()).dump();
+  // A peer has an attention and a mode of its own; it was run beside this one.
+  for (const char* f : {"attention", "mode"})
+    if (!but.count(f)) key += r.value("config", Json::object()).value(f, Json()).dump();
   return key;
 }
-const std::set<std::string> engine_differs = {"engine", "deterministic"}, variant_differs = {"dtype", "attention"};
+const std::set<std::string> engine_differs = {"engine", "deterministic"}, variant_differs = {"dtype", "attention", "mode"};
 
 // Median over all rows of ours like r: ours runs before and after each peer.
 double our_median(const Json& results, const Json& r) {
@@ -87,6 +88,7 @@ const std::vector<Column> columns = {{"engine", true},
                                      {"ctx"},
                                      {"dtype", true},
                                      {"attention", true},
+                                     {"mode", true},
                                      {"pass", true},
                                      {"warm-up"},
                                      {"phase", true},
@@ -109,18 +111,20 @@ class Rows {
  public:
   explicit Rows(const Json& record)
       : results_(record.at("results")), published_(record.at("config").value("published", false)) {
-    std::set<std::string> engines, warmups, attentions;
+    std::set<std::string> engines, warmups, attentions, modes;
     for (const Json& r : results_) {
       engines.insert(r.value("engine", "sinter"));
       warmups.insert(r.value("warmup", Json()).dump());
       attentions.insert(r.value("attention", ""));
+      modes.insert(r.value("mode", ""));
       first_variant_.emplace(key_of(r, variant_differs), &r);
     }
     several_engines_ = engines.size() > 1;
     several_warmups_ = warmups.size() > 1;
     several_attentions_ = attentions.size() > 1;
+    several_modes_ = modes.size() > 1;
     table_.columns = columns;
-    table_.keys = 8;
+    table_.keys = 9;
   }
 
   Table table() {
@@ -150,7 +154,8 @@ class Rows {
     std::string speedup, ratio, memory_ratio;
     if (total && timed) {
       const Json& first = *first_variant_.at(key_of(r, variant_differs));
-      bool differs = first.at("dtype") != r.at("dtype") || first.value("attention", "") != r.value("attention", "");
+      bool differs = first.at("dtype") != r.at("dtype") || first.value("attention", "") != r.value("attention", "") ||
+                     first.value("mode", "") != r.value("mode", "");
       bool compared = &first != &r && differs && has_time(first);
       if (compared) speedup = significant(number(first, "median_ms") / number(r, "median_ms"), 3) + " ×";
       double ours = is_ours(r) ? 0 : our_median(results_, r);
@@ -169,6 +174,7 @@ class Rows {
                            std::to_string(ctx),
                            dtype,
                            several_attentions_ ? r.value("attention", "?") : "",
+                           several_modes_ ? r.value("mode", "?") : "",
                            pass,
                            several_warmups_ ? std::to_string(r.value("warmup", 0)) : "",
                            phase,
@@ -216,14 +222,14 @@ class Rows {
     if (!sheets.empty())
       note("% of datasheet peak = model FLOPs ÷ median ÷ the vendor's figure (TFLOP/s:" + sheets + ").");
     if (has("speed-up"))
-      note("speed-up = median of the first dtype and attention ÷ median; they were measured in turns.");
+      note("speed-up = median of the first dtype, attention and mode ÷ median; they were measured in turns.");
     if (has("theirs ÷ ours"))
       note("theirs ÷ ours: medians, ours over all of its runs. Memory: peaks of both allocators, workspaces included.");
     if (has("published ms") || has("published memory")) note(published_note);
   }
 
   const Json& results_;
-  bool published_, several_engines_ = false, several_warmups_ = false, several_attentions_ = false;
+  bool published_, several_engines_ = false, several_warmups_ = false, several_attentions_ = false, several_modes_ = false;
   int suspects_ = 0;
   std::map<std::string, const Json*> first_variant_;
   Table table_;
@@ -283,7 +289,7 @@ std::optional<Table> startup_table(const Json& record) {
 // The trajectories where warm-ups are compared; otherwise medians, along ctx if it varies.
 std::optional<Chart> chart_of(const Json& record) {
   const Json& results = record.at("results");
-  std::set<std::string> warmups, contexts, batches, engines, dtypes, attentions, passes;
+  std::set<std::string> warmups, contexts, batches, engines, dtypes, attentions, modes, passes;
   for (const Json& r : results) {
     warmups.insert(r.value("warmup", Json()).dump());
     contexts.insert(r.value("ctx", Json()).dump());
@@ -291,6 +297,7 @@ std::optional<Chart> chart_of(const Json& record) {
     engines.insert(r.value("engine", "sinter"));
     dtypes.insert(r.value("dtype", ""));
     attentions.insert(r.value("attention", ""));
+    modes.insert(r.value("mode", ""));
     passes.insert(r.value("pass", ""));
   }
   Chart chart;
@@ -328,6 +335,7 @@ std::optional<Chart> chart_of(const Json& record) {
       part(engines.size() > 1, r.value("engine", ""));
       part(dtypes.size() > 1, r.value("dtype", ""));
       part(attentions.size() > 1, r.value("attention", ""));
+      part(modes.size() > 1, r.value("mode", ""));
       part(passes.size() > 1, r.value("pass", ""));
       part(batches.size() > 1, "batch " + r.value("batch", Json()).dump());
       if (series.empty()) series = r.value("dtype", "") + ", " + r.value("pass", "");

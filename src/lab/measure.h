@@ -17,6 +17,7 @@ struct Measurement {
   double loss = 0;
   double setup_ms = 0;  // model, parameters, batch
   Json clocks = Json::object();
+  Json compiled;  // what compiling did and cost; null: eager
 
   void append(const Measurement& later);
   std::vector<double> timed_wall_ms() const;

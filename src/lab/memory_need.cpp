@@ -28,8 +28,14 @@ Need predict(const RunConfig& c, const MakeModel& make_model) {
     work.run();
     need.first = allocator.stats();
     allocator.reset_peak();
-    need.flops_executed = count([&] { work.run(); }).executed_flops;
+    work.run();
     need.steady = allocator.stats();
+  }
+  {
+    RunConfig eager = c;  // a replay makes no calls that could be counted
+    eager.mode = Mode::eager;
+    Workload work(eager, DeviceType::meta, make_model);
+    need.flops_executed = count([&] { work.run(); }).executed_flops;
     OpCost forward = count([&] { work.forward(); });
     need.forward_flops = forward.matmul_flops;
     need.forward_flops_executed = forward.executed_flops;

@@ -4,6 +4,13 @@
 
 namespace sinter::lab {
 
+const char* name_of(Mode m) { return m == Mode::eager ? "eager" : "compiled"; }
+Mode mode_named(const std::string& name) {
+  for (Mode m : {Mode::eager, Mode::compiled})
+    if (name == name_of(m)) return m;
+  fail_with(ErrorKind::usage, "--mode {}: unknown; choose eager or compiled", name);
+}
+
 const char* name_of(Pass p) {
   return p == Pass::forward ? "forward" : p == Pass::forward_backward ? "forward-backward" : "step";
 }
@@ -31,8 +38,8 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
 }
 
 std::string RunConfig::text() const {
-  return fmt::format("{}, batch {}, ctx {}, {}, {} attention, {}", model.name, batch, model.ctx, precision.name,
-                     name_of(model.attention.kind), name_of(pass));
+  return fmt::format("{}, batch {}, ctx {}, {}, {} attention, {}{}", model.name, batch, model.ctx, precision.name,
+                     name_of(model.attention.kind), mode == Mode::compiled ? "compiled " : "", name_of(pass));
 }
 
 std::string maths_text(const Precision& p) {
@@ -57,6 +64,7 @@ Json to_json(const RunConfig& c) {
             {"dtype", c.precision.name},
             {"attention", name_of(m.attention.kind)},
             {"deterministic", m.attention.deterministic},
+            {"mode", name_of(c.mode)},
             {"pass", name_of(c.pass)},
             {"warmup", c.warmup},
             {"steps", c.steps},

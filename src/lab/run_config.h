@@ -9,6 +9,9 @@
 
 namespace sinter::lab {
 
+enum class Mode { eager, compiled };  // calls run as they are made, or the pass is traced once and replayed
+const char* name_of(Mode m);
+Mode mode_named(const std::string& name);
 enum class Pass { forward, forward_backward, step };
 const char* name_of(Pass p);
 Pass pass_named(const std::string& name);
@@ -20,6 +23,7 @@ struct RunConfig {
   DeviceType device = DeviceType::cpu;
   Precision precision;
   Pass pass = Pass::step;
+  Mode mode = Mode::eager;
   int64_t warmup = 5, steps = 10;
   uint64_t seed = 0;
   double lr = 1e-4, clip = 0;
@@ -34,7 +38,7 @@ std::vector<std::string> flags_of(const RunConfig& c);  // that make bench model
 
 // Empty lists and options were not given.
 struct SweepOptions {
-  std::vector<std::string> size, dtype, attention, pass;
+  std::vector<std::string> size, dtype, attention, mode, pass;
   std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
   std::optional<int64_t> steps, seed, threads;
   std::optional<double> lr, clip, rope_theta, norm_eps;
@@ -57,6 +61,7 @@ struct SweepOptions {
     f("dtype", dtype);
     f("attention", attention);
     f("deterministic", deterministic);
+    f("mode", mode);
     f("pass", pass);
     f("warmup", warmup);
     f("steps", steps);

@@ -14,24 +14,43 @@ Workload::Workload(const RunConfig& c, DeviceType where, const MakeModel& make_m
 void Workload::forward() { trainer_.logits(batch_); }
 
 void Workload::run(const std::function<void(int)>& mark) {
+  Tensor result = config_.mode == Mode::compiled ? replay() : pass(mark);
+  if (config_.pass != Pass::forward) loss_ = result;
+  if (mark && config_.mode == Mode::compiled) mark(whole_pass);
+}
+
+Tensor Workload::replay() {
+  if (!compiled_) {
+    if (config_.pass != Pass::forward) trainer_.before_trace(config_.pass == Pass::step);
+    if (config_.pass == Pass::step) trainer_.optimizer().set_learning_rate(config_.lr);
+    compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device());
+  }
+  Tensor result = (*compiled_)({})[0];
+  trainer_.after_replay();
+  return result;
+}
+
+Tensor Workload::pass(const std::function<void(int)>& mark) {
   auto done = [&](int phase) {
     if (mark) mark(phase);
   };
   std::optional<Range> step;
   if (config_.pass == Pass::step) step.emplace("step", RangeKind::module, Place::here());
   if (config_.pass == Pass::forward) {
-    forward();
-    return done(0);
+    Tensor logits = trainer_.logits(batch_);
+    done(0);
+    return logits;
   }
   parameters().zero_grad();
   Tensor loss = trainer_.loss(batch_);
   done(0);
   trainer_.backward(loss);
   done(1);
-  loss_ = loss.detach();
-  if (config_.pass == Pass::forward_backward) return;
-  trainer_.optimizer_step(config_.lr);
-  done(2);
+  if (config_.pass == Pass::step) {
+    trainer_.optimizer_step(config_.lr);
+    done(2);
+  }
+  return loss.detach();
 }
 
 }  // namespace sinter::lab

@@ -6,27 +6,33 @@
 
 namespace sinter::lab {
 
-constexpr const char* phase_names[] = {"forward", "backward", "optimizer"};
+constexpr const char* phase_names[] = {"forward", "backward", "optimizer", "pass"};
+constexpr int whole_pass = 3;  // the one phase of a compiled pass
 int phase_count(Pass p);
 
 class Workload {
  public:
   Workload(const RunConfig& config, DeviceType where, const MakeModel& make_model);
 
-  // One pass. `mark(i)` is called as the i-th phase has been submitted.
+  // One pass. `mark(i)` is called as the i-th phase has been submitted; a compiled pass has one, whole_pass.
   //   forward            logits without a tape
   //   forward-backward   loss and gradients, old gradients forgotten first
   //   step               and the optimizer
   void run(const std::function<void(int)>& mark = {});
   void forward();                               // logits without a tape, whatever the pass
+  const compile::Compilation* compilation() const { return compiled_ ? &compiled_->compilation() : nullptr; }
   const Tensor& loss() const { return loss_; }  // of the last pass; undefined after a forward pass
   Parameters& parameters() { return trainer_.parameters(); }
 
  private:
+  Tensor pass(const std::function<void(int)>& mark);  // its logits or loss
+  Tensor replay();
+
   RunConfig config_;
   Trainer trainer_;
   Batch batch_;
   Tensor loss_;
+  std::optional<compile::Compiled> compiled_;
 };
 
 }  // namespace sinter::lab

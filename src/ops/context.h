@@ -11,6 +11,7 @@ namespace sinter {
 
 struct OpDef;
 class Interceptor;
+class Recorder;
 
 struct Context {
   bool grad_enabled = true;
@@ -18,6 +19,7 @@ struct Context {
   MathMode math = MathMode::full;
   Interceptor* interceptor = nullptr;  // the newest; each knows the one before it
   void* cuda_stream = nullptr;         // null: the process's main stream
+  Recorder* recorder = nullptr;        // calls are recorded instead of run
 };
 Context& context();
 

@@ -35,6 +35,11 @@ void apply_autocast(const OpDef& op, TensorPtrs inputs, DType lower, std::array<
   }
 }
 
+Allocator& memory_of(DeviceType device) {
+  Recorder* recorder = context().recorder;
+  return recorder ? recorder->allocator() : allocator_of(device);
+}
+
 Tensor new_tensor(const OutSpec& spec, DeviceType device) {
   return spec.strides.rank() ? empty_strided(spec.dims, spec.strides, spec.dtype, device)
                              : empty(spec.dims, spec.dtype, device);
@@ -72,9 +77,10 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
   Ref<Storage> workspace;
   if (op.workspace && (k.workspace_bytes = op.workspace(k, target)) > 0) {
     CategoryScope scope(MemoryCategory::workspace);
-    workspace = new Storage(allocator_of(device), k.workspace_bytes, k.stream);
+    workspace = new Storage(memory_of(device), k.workspace_bytes, k.stream);
     k.workspace = workspace->data;
   }
+  if (Recorder* recorder = context().recorder) return recorder->record(call, outputs, k);
   if (meta) return;
   Kernel kernel = backend_of(device).kernels().*(op.kernel);
   if (!kernel) [[unlikely]]
@@ -143,6 +149,13 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
   return outputs;
 }
 
+void refuse_while_tracing(const char* what) {
+  check(!context().recorder,
+        "{} while a step is traced: nothing is computed yet, so no value can be read or brought in; do it before or after the step, or run "
+        "it in eager mode",
+        what);
+}
+
 Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device) {
   for (int64_t n : dims) check(n >= 0, "a tensor's sizes cannot be negative: {}", dims);
   int64_t elements = 1;
@@ -156,7 +169,7 @@ Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceT
   impl->ref.rank = dims.rank();
   std::copy(dims.begin(), dims.end(), impl->ref.dims);
   std::copy(strides.begin(), strides.end(), impl->ref.strides);
-  impl->storage = new Storage(allocator_of(device), elements * size_of(dtype), current_stream(device), &impl->ref);
+  impl->storage = new Storage(memory_of(device), elements * size_of(dtype), current_stream(device), &impl->ref);
   impl->ref.data = impl->storage->data;
   return Tensor(std::move(impl));
 }

@@ -46,6 +46,18 @@ class Listening {
   Interceptor& interceptor_;
 };
 
+// Takes the place of a device while a step is traced: dispatch does all it does, but memory is the recorder's and kernels are handed to it
+// instead of being launched.
+class Recorder {
+ public:
+  virtual Allocator& allocator() = 0;
+  // `kernel` is what would have been launched; its pointers lie in the storages of the call's tensors, or are the recorder's.
+  virtual void record(const OpCall& call, const Outputs& outputs, const KernelCall& kernel) = 0;
+  virtual ~Recorder() = default;
+};
+// Refuses what would need a value, or bring one from the host, while calls are only recorded.
+void refuse_while_tracing(const char* what);
+
 // The tape is consulted on every call without being installed (autograd/tape.cpp sets it at start).
 using RecordGradient = void (*)(const OpCall& used, TensorPtrs inputs, const Outputs& outputs);
 extern RecordGradient record_gradient;

@@ -5,6 +5,7 @@
 namespace sinter {
 
 Tensor from_host(const void* data, const Dims& dims, DType dtype, DeviceType device) {
+  refuse_while_tracing("values from the host are wanted");
   Tensor t = empty(dims, dtype, device);
   backend_of(device).copy_from_host(t.data(), data, size_t(t.bytes()), current_stream(device));
   return t;
@@ -27,6 +28,7 @@ void write_host(const Tensor& to, const std::vector<double>& values) {
   check(int64_t(values.size()) == to.numel() && to.is_contiguous() &&
             (to.dtype() == DType::f64 || to.dtype() == DType::f32),
         "write_host: {} values do not fit a {} tensor of shape {}", values.size(), name_of(to.dtype()), to.dims());
+  refuse_while_tracing("values from the host are wanted");
   auto write = [&](const void* data) {
     backend_of(to.device()).copy_from_host(to.data(), data, size_t(to.bytes()), current_stream(to.device()));
   };
@@ -37,6 +39,7 @@ void write_host(const Tensor& to, const std::vector<double>& values) {
 
 Tensor to(const Tensor& x, DeviceType device) {
   if (x.device() == device) return x;
+  refuse_while_tracing("a tensor is moved to another device");
   NoGrad off;
   Tensor c = contiguous(x);
   if (device == DeviceType::meta || x.device() == DeviceType::meta) return empty(x.dims(), x.dtype(), device);
@@ -46,6 +49,7 @@ Tensor to(const Tensor& x, DeviceType device) {
 }
 
 std::vector<double> to_vector(const Tensor& x) {
+  refuse_while_tracing("a tensor's value is wanted on the host");
   NoGrad off;
   check(x.device() != DeviceType::meta, "a value is needed on the host, but the meta device computes none");
   Tensor c = to(contiguous(x), DeviceType::cpu);

@@ -19,9 +19,20 @@ Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
 
 void Optimizer::step(double learning_rate) {
   Range range("optimizer", RangeKind::phase);
+  set_learning_rate(learning_rate);
+  step();
+}
+
+void Optimizer::set_learning_rate(double learning_rate) {
   NoGrad off;
   if (learning_rate != learning_rate_) fill(slice(state_, 0, state_lr, 1), learning_rate_ = learning_rate);
-  parameters_.allocate_grad();  // a step without a backward pass finds no gradients
+}
+
+void Optimizer::allocate() { parameters_.allocate_grad(); }
+
+void Optimizer::step() {
+  NoGrad off;
+  allocate();  // a step without a backward pass finds no gradients
   auto ranges = parameters_.ranges_with_grad();
   Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
   if (options_.max_norm > 0 || options_.loss_scaling) {
@@ -56,9 +67,13 @@ AdamW::AdamW(Parameters& parameters, const AdamWOptions& o)
     : Optimizer(parameters, o), attrs_{o.beta1, o.beta2, o.eps, o.weight_decay} {}
 
 // The moments are made by the first step: a run that only scales its loss never pays for them.
-void AdamW::update(int64_t b, int64_t e) {
+void AdamW::allocate() {
+  Optimizer::allocate();
   if (!m_.defined()) m_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
   if (!v_.defined()) v_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
+}
+
+void AdamW::update(int64_t b, int64_t e) {
   run(ops::adamw, Attrs::of(attrs_),
       {part(parameters_.master(), b, e), part(parameters_.grad(), b, e), part(m_, b, e), part(v_, b, e), state_}, b, e);
 }

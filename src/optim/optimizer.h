@@ -16,7 +16,11 @@ class Optimizer {
   Optimizer(Parameters& parameters, const OptimizerOptions& options);
   virtual ~Optimizer() = default;
 
-  void step(double learning_rate);       // uses and keeps the gradients; call zero_grad() before the next backward
+  void step(double learning_rate);  // uses and keeps the gradients; call zero_grad() before the next backward
+  // The same in parts. A traced step has no learning rate of its own: it reads the one on the device.
+  void set_learning_rate(double learning_rate);
+  void step();
+  virtual void allocate();               // gradients and moments, which the first step would make
   Tensor loss_scale(DType dtype) const;  // the seed of backward(); undefined without loss scaling
   std::vector<double> state() const;     // waits for the device: for reports and tests
 
@@ -40,6 +44,7 @@ struct AdamWOptions : OptimizerOptions {
 class AdamW : public Optimizer {
  public:
   AdamW(Parameters& parameters, const AdamWOptions& options);
+  void allocate() override;
 
  private:
   void update(int64_t begin, int64_t end) override;

@@ -125,6 +125,11 @@ void RangeFollower::follow(const RangeNode& forward) {
   move_to(&below(base_, forward));
 }
 
+void RangeFollower::go_to(const RangeNode& place) {
+  last_ = nullptr;
+  if (&place != here) move_to(&place);
+}
+
 RangeListener::RangeListener() {
   listeners.push_back(this);
   anyone_listens = true;

@@ -59,6 +59,7 @@ class RangeFollower {
   RangeFollower(const RangeFollower&) = delete;
   RangeFollower& operator=(const RangeFollower&) = delete;
   void follow(const RangeNode& forward);
+  void go_to(const RangeNode& place);  // exactly there: a replayed call goes where it was recorded
 
  private:
   const RangeNode& base_;

@@ -87,8 +87,35 @@ void Trainer::optimizer_step(double learning_rate) {
   parameters_.zero_grad();
 }
 
+void Trainer::before_trace(bool with_optimizer) {
+  if (with_optimizer) optimizer().allocate();
+  parameters_.allocate_grad();
+  parameters_.refresh_low_copy();
+}
+
 double Trainer::step(const Batch& batch, double learning_rate) {
   Range range("step");
+  if (options_.compiled) {
+    if (!compiled_) {
+      before_trace(true);
+      compiled_ = std::make_unique<compile::Compiled>(
+          [this](const std::vector<Tensor>& in) {
+            parameters_.zero_grad();
+            Tensor l = loss({in[0], in[1]});
+            backward(l);
+            {
+              Range optimizer_range("optimizer", RangeKind::phase);
+              optimizer().step();
+            }
+            return std::vector{l.detach()};
+          },
+          options_.device, *options_.compiled);
+    }
+    optimizer().set_learning_rate(learning_rate);
+    Tensor l = (*compiled_)({batch.tokens, batch.targets})[0];
+    after_replay();
+    return item(l);
+  }
   Tensor l = loss(batch);
   backward(l);
   optimizer_step(learning_rate);

@@ -1,5 +1,6 @@
 // A model with its parameters, precision and optimizer: what every experiment runs.
 #pragma once
+#include "compile/compiled.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 
@@ -29,6 +30,7 @@ struct TrainerOptions {
   DeviceType device = DeviceType::cpu;
   uint64_t seed = 0;
   AdamWOptions adamw;
+  std::optional<compile::CompileOptions> compiled;  // step() is traced once and replayed
 };
 
 class Trainer {
@@ -43,6 +45,10 @@ class Trainer {
   void optimizer_step(double learning_rate);
   double step(const Batch& batch, double learning_rate);  // all of it; returns the loss (waits for the device)
 
+  // Everything that outlives a step, made now: before a step is traced. After a replay, the host's side of it is brought up to date.
+  void before_trace(bool with_optimizer);
+  void after_replay() { parameters_.low_copy_is_current(); }
+
   Parameters& parameters() { return parameters_; }
   AdamW& optimizer();  // made on first use: a forward pass needs no moments
 
@@ -51,6 +57,7 @@ class Trainer {
   Parameters parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<compile::Compiled> compiled_;
 };
 
 }  // namespace sinter

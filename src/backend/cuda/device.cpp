@@ -121,6 +121,27 @@ class CudaBackend final : public DeviceBackend {
     check_cuda(cudaMemsetAsync(dst, byte, bytes, as_stream(s)), "cudaMemsetAsync");
   }
 
+  bool captures() const override { return true; }
+  // Relaxed: another thread may allocate meanwhile, and our own kernels' set-up calls are allowed.
+  void begin_capture(void* s) override {
+    check_cuda(cudaStreamBeginCapture(as_stream(s), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  }
+  void* end_capture(void* s) override {
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(as_stream(s), &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t executable = nullptr;
+    cudaError_t e = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(e, "cudaGraphInstantiate");
+    return executable;
+  }
+  void launch(void* captured, void* s) override {
+    check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(captured), as_stream(s)), "cudaGraphLaunch");
+  }
+  void destroy_captured(void* captured) override {
+    check_teardown(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(captured)), "cudaGraphExecDestroy");
+  }
+
  private:
   DeviceInfo info_;
 };

@@ -1,0 +1,46 @@
+// A step that is traced on its first call, and again when its inputs' shapes or types change, and replayed otherwise.
+#pragma once
+#include <map>
+#include <memory>
+
+#include "compile/executable.h"
+#include "compile/tracer.h"
+
+namespace sinter::compile {
+
+struct CompileOptions {
+  std::vector<std::string> without;  // passes that are switched off: names of all_passes(), or "graph" (one captured piece)
+};
+void check_pass_names(const std::vector<std::string>& names);  // refuses unknown ones by listing what there is
+
+struct Compilation {
+  std::unique_ptr<Executable> executable;
+  std::vector<Report> reports;
+  double trace_ms = 0, passes_ms = 0;
+};
+
+class Compiled {
+ public:
+  Compiled(Step step, DeviceType device, CompileOptions options = {});
+
+  // What the step returns, computed; holds until the next call. Inputs are copied to where the trace reads them; what else the step uses
+  // (parameters) is read where it lay when the step was traced.
+  const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs);
+  // What the last call ran.
+  const Compilation& compilation() const { return *last_; }
+  size_t traces() const { return compilations_.size(); }
+
+ private:
+  struct Traced : Compilation {
+    std::vector<Tensor> inputs;
+  };
+  Traced& compile(const std::vector<Tensor>& inputs);
+
+  Step step_;
+  DeviceType device_;
+  CompileOptions options_;
+  std::map<std::string, std::unique_ptr<Traced>> compilations_;  // by shapes, types and modes
+  Compilation* last_ = nullptr;
+};
+
+}  // namespace sinter::compile

@@ -1,0 +1,78 @@
+#include "compile/executable.h"
+
+#include <algorithm>
+
+#include "ops/context.h"
+
+namespace sinter::compile {
+
+Executable::Executable(Graph graph, bool capture) : graph_(std::move(graph)), capture_(capture) {
+  DeviceType device = graph_.device;
+  CategoryScope scope(MemoryCategory::activation);
+  arena_ = new Storage(allocator_of(device), graph_.arena_bytes, current_stream(device));
+  auto address = [&](const Operand& o) -> void* {
+    if (o.buffer < 0) return nullptr;
+    const Buffer& b = graph_.buffers[size_t(o.buffer)];
+    char* base = b.external ? static_cast<char*>(b.external->data) : static_cast<char*>(arena_->data) + b.offset;
+    return base + o.offset;
+  };
+  for (Node& n : graph_.nodes) {
+    for (int i = 0; i < n.call.n_in; ++i) n.call.in[i].data = address(n.in[i]);
+    for (int j = 0; j < n.call.n_out; ++j) n.call.out[j].data = address(n.out[j]);
+    n.call.workspace = address(n.workspace);
+    if (device != DeviceType::meta) {
+      Kernel kernel = backend_of(device).kernels().*(n.op->kernel);
+      check(kernel, "{}: there is no kernel for it on {}", n.op->name, name_of(device));
+      kernels_.push_back(kernel);
+    }
+    n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
+      Storage* s = graph_.buffers[size_t(o.buffer)].external.get();
+      if (writes && s && std::find(written_.begin(), written_.end(), s) == written_.end()) written_.push_back(s);
+    });
+  }
+  for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+    const Buffer& b = graph_.buffers[size_t(graph_.outputs[i].buffer)];
+    Ref<TensorImpl> impl = new TensorImpl;
+    impl->storage = b.external ? b.external : arena_;
+    impl->device = device;
+    impl->ref = graph_.output_refs[i];
+    impl->ref.data = address(graph_.outputs[i]);
+    outputs_.emplace_back(std::move(impl));
+  }
+}
+
+Executable::~Executable() {
+  if (captured_) backend_of(graph_.device).destroy_captured(captured_);
+}
+
+void Executable::submit() {
+  RangeFollower place;
+  void* stream = current_stream(graph_.device);
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    Node& n = graph_.nodes[i];
+    place.go_to(*n.range);
+    n.call.stream = stream;
+    kernels_[i](n.call);
+  }
+}
+
+void Executable::run() {
+  DeviceBackend& backend = backend_of(graph_.device);
+  void* stream = current_stream(graph_.device);
+  if (!captured_ && ran_ && capture_ && backend.captures()) {
+    backend.begin_capture(stream);
+    try {
+      submit();
+    } catch (...) {
+      backend.destroy_captured(backend.end_capture(stream));
+      throw;
+    }
+    captured_ = backend.end_capture(stream);
+  }
+  if (captured_) backend.launch(captured_, stream);
+  else submit();
+  ran_ = true;
+  for (Storage* s : written_) ++s->version;
+}
+
+}  // namespace sinter::compile

@@ -1,0 +1,34 @@
+// A graph with memory: runs a step call by call, and, where the device can, as one captured piece of work.
+#pragma once
+#include "compile/graph.h"
+
+namespace sinter::compile {
+
+class Executable {
+ public:
+  // `capture`: replay as one (a CUDA graph). The first run is call by call in any case: libraries choose algorithms, modules are loaded.
+  explicit Executable(Graph graph, bool capture = true);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  void run();
+  const std::vector<Tensor>& outputs() const { return outputs_; }  // hold until the next run
+  const Graph& graph() const { return graph_; }
+  bool is_captured() const { return captured_ != nullptr; }
+
+ private:
+  void submit();
+
+  Graph graph_;
+  bool capture_;
+  Ref<Storage> arena_;
+  std::vector<Kernel> kernels_;
+  std::vector<Storage*> written_;  // existing storages that the step changes
+  std::vector<Tensor> outputs_;
+  void* captured_ = nullptr;
+  void* captured_on_ = nullptr;
+  bool ran_ = false;
+};
+
+}  // namespace sinter::compile

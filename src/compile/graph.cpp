@@ -1,0 +1,48 @@
+#include "compile/graph.h"
+
+#include "compile/lifetimes.h"
+
+namespace sinter::compile {
+
+Span span_of(const TensorRef& t, int64_t offset) {
+  int64_t last = 0;
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.dims[d] == 0) return {offset, offset};
+    last += (t.dims[d] - 1) * t.strides[d];
+  }
+  return {offset, offset + (last + 1) * size_of(t.dtype)};
+}
+
+std::vector<Lifetime> lifetimes(const Graph& graph) {
+  std::vector<Lifetime> all(graph.buffers.size());
+  int end = int(graph.nodes.size());
+  for (int n = 0; n < end; ++n) {
+    const Node& node = graph.nodes[size_t(n)];
+    auto used = [&](const Operand& o) {
+      if (o.buffer < 0) return;
+      Lifetime& l = all[size_t(o.buffer)];
+      if (l.first < 0) l.first = n;
+      l.last = n;
+    };
+    node.for_each_access([&](const Operand& o, const TensorRef&, bool, bool) { used(o); });
+    used(node.workspace);
+  }
+  for (size_t b = 0; b < all.size(); ++b)
+    if (graph.buffers[b].output) all[b].last = end;
+  return all;
+}
+
+int64_t Graph::live_bytes_at_most() const {
+  std::vector<int64_t> change(nodes.size() + 2);
+  std::vector<Lifetime> all = lifetimes(*this);
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    if (buffers[b].external || !all[b].used()) continue;
+    change[size_t(all[b].first)] += aligned(buffers[b].bytes);
+    change[size_t(all[b].last) + 1] -= aligned(buffers[b].bytes);
+  }
+  int64_t now = 0, most = 0;
+  for (int64_t c : change) most = std::max(most, now += c);
+  return most;
+}
+
+}  // namespace sinter::compile

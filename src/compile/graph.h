@@ -1,0 +1,73 @@
+// A whole step as a flat list of kernel calls over buffers: what tracing makes, passes change and an Executable runs.
+//
+// Note [Flat graph]: calls stand in the order in which they were made, which is a valid order to run them in. They share memory by buffer
+// and offset, not by tensor: views cost nothing, writing in place and adding to a sum are ordinary calls. Who depends on whom follows from
+// the bytes that calls read and write (Node::for_each_access).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "memory/caching_allocator.h"
+#include "ops/op.h"
+#include "profile/range.h"
+
+namespace sinter::compile {
+
+struct Buffer {
+  int64_t bytes = 0;
+  Ref<Storage> external;  // existed before the step: parameters, moments, inputs. Null: made in the step, given memory by the plan
+  MemoryCategory category = MemoryCategory::activation;
+  const RangeNode* range = nullptr;  // where it was made
+  TensorRef holds = {};              // its first tensor, to show; rank -1: scratch memory
+  bool output = false;               // read after the step
+  int64_t offset = -1;               // in the arena; by the plan
+};
+
+// Where an operand lies.
+struct Operand {
+  int buffer = -1;  // -1: there is none
+  int64_t offset = 0;
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  const RangeNode* range = nullptr;  // where the call was made
+  KernelCall call;                   // pointers are not filled in: the operands say where they will point
+  Operand in[max_inputs], out[max_outputs], workspace;
+  Cost cost;
+  double bytes = 0;  // that it must move at least
+
+  // f(operand, its layout, reads, writes) for every operand but the workspace.
+  template <class F> void for_each_access(F&& f) const {
+    for (int i = 0; i < call.n_in; ++i) f(in[i], call.in[i], true, bool(op->mutates >> i & 1));
+    for (int j = 0; j < call.n_out; ++j) f(out[j], call.out[j], call.accumulates(j), true);
+  }
+};
+
+struct Graph {
+  DeviceType device = DeviceType::cpu;
+  std::vector<Buffer> buffers;
+  std::vector<Node> nodes;
+  std::vector<Operand> outputs;  // what the step returned …
+  std::vector<TensorRef> output_refs;
+  int64_t arena_bytes = 0;  // by the plan
+
+  int64_t live_bytes_at_most() const;  // no plan can do with less
+};
+
+// The bytes from the first to the last element of a tensor that begins at `offset`.
+struct Span {
+  int64_t begin, end;
+  bool overlaps(const Span& o) const { return begin < o.end && o.begin < end; }
+};
+Span span_of(const TensorRef& t, int64_t offset);
+
+// What a pass did, in figures and in words.
+struct Report {
+  std::string pass;
+  int64_t nodes_before = 0, nodes_after = 0;
+  double bytes_before = 0, bytes_after = 0;  // moved at least, in all
+  std::vector<std::string> lines;            // what it did where, for --explain
+};
+
+}  // namespace sinter::compile

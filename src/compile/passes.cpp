@@ -1,0 +1,30 @@
+#include "compile/passes.h"
+
+namespace sinter::compile {
+
+std::span<const Pass> all_passes() {
+  static const Pass passes[] = {
+      {"dce", "calls whose results nobody reads are dropped", remove_dead_code},
+      {"cse", "calls that compute the same again are dropped", merge_equal_calls},
+      {"plan", "buffers that are never in use together share memory", plan_memory},
+  };
+  return passes;
+}
+
+double bytes_moved(const Graph& graph) {
+  double sum = 0;
+  for (const Node& n : graph.nodes) sum += n.bytes;
+  return sum;
+}
+
+void remove_nodes(Graph& graph, const std::vector<bool>& dead) {
+  size_t kept = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    if (!dead[i]) {
+      if (kept != i) graph.nodes[kept] = graph.nodes[i];
+      ++kept;
+    }
+  graph.nodes.resize(kept);
+}
+
+}  // namespace sinter::compile

@@ -1,0 +1,26 @@
+// Passes over a graph, one file each. A pass is `Report run(Graph&)`; the order of the table is the order in which they run.
+#pragma once
+#include <span>
+
+#include "compile/graph.h"
+
+namespace sinter::compile {
+
+struct Pass {
+  const char* name;  // as --passes knows it
+  const char* what;
+  Report (*run)(Graph&);
+};
+std::span<const Pass> all_passes();
+
+Report remove_dead_code(Graph& graph);
+Report merge_equal_calls(Graph& graph);
+Report plan_memory(Graph& graph);       // gives buffers that are never in use together the same memory …
+Report plan_without_reuse(Graph& graph);  // … or each its own, when that is switched off
+
+double bytes_moved(const Graph& graph);
+
+// Nodes for which `dead` holds are taken out.
+void remove_nodes(Graph& graph, const std::vector<bool>& dead);
+
+}  // namespace sinter::compile
