@@ -3,11 +3,12 @@
 
 namespace sinter {
 
-// Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (batch_from_host).
+// Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (batch_from_host). A traced step cannot know
+// them: there a wrong one becomes NaN.
 void rules::check_ids(const char* op, const Tensor& given, int64_t limit) {
   check(given.dtype() == DType::i64 || given.dtype() == DType::i32, "{}: token ids must be int64 or int32, not {}", op,
         name_of(given.dtype()));
-  if (given.device() != DeviceType::cpu) return;
+  if (given.device() != DeviceType::cpu || context().recorder) return;
   Tensor ids = contiguous(given);
   for (int64_t i = 0, n = ids.numel(); i < n; ++i) {
     int64_t id = ids.dtype() == DType::i64 ? ids.data_as<int64_t>()[i] : ids.data_as<int32_t>()[i];

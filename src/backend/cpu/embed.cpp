@@ -1,4 +1,6 @@
 // Lookup of rows, and its gradient: rows added up by index.
+#include <cmath>
+
 #include "backend/cpu/strips.h"
 
 namespace sinter::SINTER_CPU_ISA {
@@ -9,13 +11,17 @@ template <class A> void forward(const KernelCall& call) {
   parallel_for(numel_of(call.in[1]), rows_per_range(table.d), [&](int64_t begin, int64_t end) {
     A* spare = buffer<A>(0, table.d);
     for (int64_t i = begin; i < end; ++i) {
-      const A* row = read_row(table, index_at(call.in[1], i), spare);
+      int64_t id = index_at(call.in[1], i);
+      bool known = id >= 0 && id < table.n;
+      if (!known)
+        for (int64_t j = 0; j < table.d; ++j) spare[j] = A(NAN);
+      const A* row = known ? read_row(table, id, spare) : spare;
       store_strip(y.at(i), y.dtype, y.d, 1, row, false);
     }
   });
 }
 
-// The positions of each index, in order: those of row r are order[first[r] .. first[r + 1]). A counting sort, so that a
+// The positions of each index below `rows`, in order: those of row r are order[first[r] .. first[r + 1]). A counting sort, so that a
 // table row is the business of one thread alone and its sum is always taken in the same order.
 struct Positions {
   int64_t *first, *order;
@@ -25,9 +31,12 @@ struct Positions {
     first = buffer<int64_t>(cpu::call_slot, rows + 2);
     order = buffer<int64_t>(cpu::call_slot + 1, n);
     __builtin_memset(first, 0, size_t(rows + 2) * sizeof(int64_t));
-    for (int64_t i = 0; i < n; ++i) ++first[index_at(ids, i) + 2];
+    auto known = [&](int64_t i) { return index_at(ids, i) >= 0 && index_at(ids, i) < rows; };
+    for (int64_t i = 0; i < n; ++i)
+      if (known(i)) ++first[index_at(ids, i) + 2];
     for (int64_t r = 2; r < rows + 2; ++r) first[r] += first[r - 1];
-    for (int64_t i = 0; i < n; ++i) order[first[index_at(ids, i) + 1]++] = i;
+    for (int64_t i = 0; i < n; ++i)
+      if (known(i)) order[first[index_at(ids, i) + 1]++] = i;
   }
 };
 

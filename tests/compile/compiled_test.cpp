@@ -1,0 +1,160 @@
+// A compiled step is the eager step: same bits, whatever passes are on; and it says clearly what it cannot be.
+#include "compile/compiled.h"
+
+#include "autograd/tape.h"
+#include "compile/lifetimes.h"
+#include "compile/passes.h"
+#include "support/random_program.h"
+
+namespace sinter {
+namespace {
+
+using compile::Compiled;
+using compile::CompileOptions;
+
+constexpr DeviceType cpu = DeviceType::cpu;
+
+Tensor values(const Dims& dims, uint64_t seed) {
+  Rng rng(seed);
+  return tensor_of(normals(rng, dims.numel()), dims, DType::f32);
+}
+
+TEST(Compiled, ReadsFreshInputsAndCapturedState) {
+  Tensor w = values({3, 3}, 1);
+  Compiled f([&](const auto& in) { return std::vector{matmul(in[0], w)}; }, cpu);
+  for (uint64_t seed = 2; seed < 5; ++seed) {
+    Tensor x = values({2, 3}, seed);
+    EXPECT_TRUE(same_bits(f({x})[0], matmul(x, w)));
+    fill(w, double(seed));
+  }
+  EXPECT_EQ(f.traces(), 1u);
+}
+
+TEST(Compiled, TracesAgainForAnotherShapeTypeOrPrecision) {
+  int calls = 0;
+  Compiled f([&](const auto& in) { return ++calls, std::vector{add(in[0], in[0])}; }, cpu);
+  Tensor x = values({2, 3}, 1), y = values({4, 3}, 2);
+  f({x}), f({x});
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(same_bits(f({y})[0], add(y, y)));
+  EXPECT_EQ(calls, 2);
+  f({cast(x, DType::bf16)});
+  EXPECT_EQ(calls, 3);
+  {
+    Autocast lower(DType::bf16);
+    f({x});
+  }
+  EXPECT_EQ(calls, 4);
+  EXPECT_TRUE(same_bits(f({x})[0], add(x, x))) << "the first trace is still there";
+  EXPECT_EQ(calls, 4);
+}
+
+TEST(Compiled, LeavesItsInputsAlone) {
+  Tensor x = values({5}, 1), before = copy(x);
+  Compiled f([&](const auto& in) { return std::vector{square(in[0])}; }, cpu);
+  f({x});
+  f({values({5}, 2)});
+  EXPECT_TRUE(same_bits(x, before));
+}
+
+TEST(Compiled, RefusesWhatNeedsAValue) {
+  Tensor x = values({4}, 1);
+  Compiled reads([&](const auto& in) { return item(sum(in[0])) > 0 ? std::vector{in[0]} : std::vector{neg(in[0])}; }, cpu);
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { reads({x}); }), {"host", "traced", "eager"}));
+  Compiled brings([&](const auto& in) { return std::vector{add(in[0], from_vector<float>({1}, {1}, cpu))}; }, cpu);
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { brings({x}); }), {"from the host", "traced"}));
+  EXPECT_EQ(item(sum(add(x, x))), 2 * item(sum(x))) << "eager mode works as before";
+}
+
+TEST(Compiled, RefusesATensorThatOutlivesTheTrace) {
+  Tensor kept, x = values({4}, 1);
+  Compiled f([&](const auto& in) { return std::vector{kept = square(in[0])}; }, cpu);
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { f({x}); }), {"square", "kept", "return"}));
+}
+
+TEST(Compiled, RefusesAnUnknownPass) {
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { Compiled([](const auto& in) { return in; }, cpu, {{"fold"}}); }),
+                       {"fold", "dce", "plan", "graph"}));
+}
+
+TEST(Passes, DropWhatNobodyReads) {
+  Tensor x = values({8}, 1);
+  Compiled f([&](const auto& in) { return exp(square(in[0])), std::vector{neg(in[0])}; }, cpu);
+  EXPECT_TRUE(same_bits(f({x})[0], neg(x)));
+  EXPECT_EQ(f.compilation().executable->graph().nodes.size(), 1u);
+}
+
+TEST(Passes, ComputeTheSameOnce) {
+  Tensor x = values({8}, 1), w = copy(x);
+  Compiled f([&](const auto& in) { return std::vector{add(exp(in[0]), exp(in[0]))}; }, cpu);
+  EXPECT_TRUE(same_bits(f({x})[0], add(exp(x), exp(x))));
+  EXPECT_EQ(f.compilation().executable->graph().nodes.size(), 2u);
+  // Not where what is read was written in between.
+  Tensor state = copy(w);
+  Compiled g(
+      [&](const auto&) {
+        Tensor a = exp(state);
+        add_into(state, state);
+        return std::vector{add(a, exp(state))};
+      },
+      cpu);
+  EXPECT_TRUE(same_bits(g({})[0], add(exp(w), exp(add(w, w)))));
+}
+
+// Whatever is in use at the same time lies apart, and nothing begins beyond the end.
+void expect_sound_plan(const compile::Graph& g) {
+  std::vector<compile::Lifetime> life = compile::lifetimes(g);
+  for (size_t a = 0; a < g.buffers.size(); ++a) {
+    const compile::Buffer& x = g.buffers[a];
+    if (x.external || !life[a].used()) continue;
+    ASSERT_GE(x.offset, 0);
+    ASSERT_LE(x.offset + x.bytes, g.arena_bytes);
+    for (size_t b = a + 1; b < g.buffers.size(); ++b) {
+      const compile::Buffer& y = g.buffers[b];
+      if (y.external || !life[b].used() || !life[a].meets(life[b])) continue;
+      ASSERT_TRUE(x.offset + x.bytes <= y.offset || y.offset + y.bytes <= x.offset);
+    }
+  }
+  EXPECT_GE(g.arena_bytes, g.live_bytes_at_most());
+}
+
+class RandomStep : public testing::TestWithParam<int> {};
+
+// Forward and backward of random graphs: eager, and replayed with and without passes, twice each.
+TEST_P(RandomStep, EqualsEagerBitForBit) {
+  const std::vector<CompileOptions> variants = {{{"dce", "cse", "plan"}}, {{"cse"}}, {}};
+  for (int k = 0; k < 50; ++k) {
+    uint64_t seed = uint64_t(GetParam()) * 50 + uint64_t(k) + 7000;
+    Rng rng(seed);
+    Program p = random_program(rng);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(p));
+    std::vector<Tensor> leaves;
+    for (const Dims& d : p.leaves) {
+      leaves.push_back(tensor_of(normals(rng, d.numel()), d, DType::f32));
+      require_grad(leaves.back()).grad = full(d, NAN, DType::f32, cpu);
+    }
+    auto step = [&](const auto&) {
+      for (const Tensor& l : leaves) zero_grad(l);
+      Tensor loss = loss_of(p, leaves);
+      backward(loss);
+      return std::vector{loss.detach()};
+    };
+    Tensor loss = step(0)[0];
+    std::vector<Tensor> expected;
+    for (const Tensor& l : leaves) expected.push_back(copy(grad_of(l).detach()));
+    for (const CompileOptions& o : variants) {
+      Compiled compiled(step, cpu, o);
+      for (int run = 0; run < 2; ++run) {
+        for (const Tensor& l : leaves) fill(grad_of(l), NAN);
+        ASSERT_TRUE(same_bits(compiled({})[0], loss)) << "without " << o.without.size() << " passes, run " << run;
+        for (size_t i = 0; i < leaves.size(); ++i) ASSERT_TRUE(same_bits(grad_of(leaves[i]), expected[i])) << "leaf " << i;
+      }
+      expect_sound_plan(compiled.compilation().executable->graph());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomStep, testing::Range(0, 20));
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,109 @@
+// Training compiled: the same bits as eager, step after step.
+#include <cmath>
+
+#include "lab/memory_need.h"
+#include "nn/transformer.h"
+#include "ops/ops.h"
+#include "support/gpu.h"
+#include "support/values.h"
+#include "train/trainer.h"
+
+namespace sinter {
+namespace {
+
+ModelConfig little(AttentionKind attention) {
+  ModelConfig c;
+  c.d_model = 32, c.d_ff = 48, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.vocab = 61, c.ctx = 12;
+  c.attention = {attention, true, 0};
+  return c;
+}
+
+struct Case {
+  const char* dtype;
+  AttentionKind attention;
+  double clip;
+};
+
+// Five steps with batches and learning rates that change, and sequences that become fewer.
+void expect_same_bits(const Case& k, DeviceType device, const compile::CompileOptions& how) {
+  TrainerOptions o;
+  o.precision = precision_named(k.dtype);
+  o.device = device;
+  o.seed = 1;
+  o.adamw.max_norm = k.clip;
+  auto run = [&](bool compiled) {
+    o.compiled = compiled ? std::optional(how) : std::nullopt;
+    Trainer t(little(k.attention), o, make_transformer);
+    std::vector<double> losses;
+    for (uint64_t i = 0; i < 7; ++i)
+      losses.push_back(t.step(random_batch(i < 5 ? 3 : 2, 12, 61, 100 + i, device), 1e-3 * double(i + 1)));
+    return std::pair(losses, to(t.parameters().master().detach(), DeviceType::cpu));
+  };
+  auto [eager_losses, eager] = run(false);
+  auto [losses, compiled] = run(true);
+  EXPECT_EQ(losses, eager_losses) << k.dtype;
+  EXPECT_TRUE(same_bits(compiled, eager)) << k.dtype;
+}
+
+const Case cases[] = {{"fp32", AttentionKind::flash, 0},
+                      {"fp32", AttentionKind::naive, 1},
+                      {"bf16", AttentionKind::flash, 1},
+                      {"bf16", AttentionKind::naive, 0},
+                      {"fp16", AttentionKind::flash, 0}};
+
+TEST(CompiledStep, EqualsEagerBitForBit) {
+  for (const Case& k : cases)
+    for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}})
+      expect_same_bits(k, DeviceType::cpu, how);
+}
+
+TEST(CompiledStep, TurnsAWrongTokenIdIntoNaN) {
+  TrainerOptions o;
+  o.compiled.emplace();
+  Trainer t(little(AttentionKind::flash), o, make_transformer);
+  Batch good = random_batch(1, 12, 61, 1, DeviceType::cpu), bad = random_batch(1, 12, 61, 1, DeviceType::cpu);
+  EXPECT_TRUE(std::isfinite(t.step(good, 1e-3)));
+  fill(slice(bad.tokens, 1, 3, 1), 1000);
+  EXPECT_TRUE(std::isnan(t.step(bad, 1e-3)));
+}
+
+TEST(CompiledStepGpu, EqualsEagerBitForBit) {
+  SINTER_REQUIRE_GPU();
+  for (const Case& k : cases)
+    for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}, {{"graph"}}})
+      expect_same_bits(k, DeviceType::cuda, how);
+}
+
+lab::RunConfig run_config(DeviceType device, const char* dtype, lab::Pass pass) {
+  lab::RunConfig c;
+  c.model = known_size("tiny");
+  c.model.ctx = 32;
+  c.model.attention = {AttentionKind::flash, false, 0};
+  c.device = device, c.precision = precision_named(dtype), c.pass = pass, c.mode = lab::Mode::compiled;
+  return c;
+}
+
+void expect_predicted_memory(DeviceType device) {
+  for (const char* dtype : {"fp32", "bf16"})
+    for (lab::Pass pass : {lab::Pass::forward, lab::Pass::forward_backward, lab::Pass::step}) {
+      lab::RunConfig c = run_config(device, dtype, pass);
+      lab::Need need = lab::predict(c, make_transformer);
+      CachingAllocator& allocator = allocator_of(device);
+      allocator.release_cached();
+      int64_t before = allocator.stats().allocated;
+      lab::Workload work(c, device, make_transformer);
+      for (int i = 0; i < 3; ++i) work.run();
+      allocator.reset_peak();
+      work.run();
+      EXPECT_EQ(allocator.stats().peak_allocated - before, need.steady.peak_allocated) << c.text();
+    }
+}
+
+TEST(CompiledStep, TakesThePredictedMemory) { expect_predicted_memory(DeviceType::cpu); }
+TEST(CompiledStepGpu, TakesThePredictedMemory) {
+  SINTER_REQUIRE_GPU();
+  expect_predicted_memory(DeviceType::cuda);
+}
+
+}  // namespace
+}  // namespace sinter
