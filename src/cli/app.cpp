@@ -46,6 +46,7 @@ int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_m
   add_bench(app, action, make_model, own_model);
   add_profile(app, action, make_model);
   add_memory(app, action, make_model);
+  add_compile(app, action, make_model);
   add_precision(app, action);
   add_doctor(app, action);
   add_show(app, action);

@@ -16,6 +16,7 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
 void add_bench_attention(CLI::App& bench, Action& action);  // below bench
 void add_profile(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_memory(CLI::App& app, Action& action, const MakeModel& make_model);
+void add_compile(CLI::App& app, Action& action, const MakeModel& make_model);
 void add_precision(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);

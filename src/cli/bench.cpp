@@ -7,13 +7,15 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples = R"(Lists are allowed for every shape flag, --dtype, --attention, --pass and --warmup.
+constexpr const char* examples = R"(Lists are allowed for every shape flag, --dtype, --attention, --mode, --passes, --pass and --warmup.
 
 Examples:
   sinter bench model                                          the default model here
   sinter bench model --size small,medium --ctx 128,256        sizes against context lengths
   sinter bench model --dtype fp32,bf16 --pass forward,step    what mixed precision buys
   sinter bench model --attention naive,flash --ctx 1024       what not keeping the scores buys
+  sinter bench model --mode eager,compiled                    what tracing and replaying the step as one buys
+  sinter bench model --ablate                                 step time as the compiler's passes are added one by one
   sinter bench model --size 2.7B --dry-run                    predicted memory, nothing run
   sinter bench model --warmup 0,1,2,5 --plot warmup.html      what skipping the warm-up does, each in a fresh process
   sinter bench model --peer torch-plain --dtype bf16          beside PyTorch, run alternately
@@ -22,6 +24,7 @@ Examples:
 struct Flags {
   ModelFlags model;
   std::string peers;
+  bool ablate = false;
   lab::BenchOptions bench;
   lab::OutputOptions output;
 };
@@ -48,6 +51,7 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
   add_text(*model, "--peer", flags->peers, "torch-plain, torch-best, torch-compiled: run PyTorch alternately with ours",
            "NAME,..", run);
   add_text(*model, "--python", flags->bench.python, "the python that has PyTorch (default python3)", "PROGRAM", run);
+  model->add_flag("--ablate", flags->ablate, "eager, then compiled with the compiler's passes added one by one")->group(run);
   model->add_flag("--dry-run", flags->bench.dry_run, "predict memory, run nothing")->group(run);
   model->add_flag("--published", flags->bench.published, "show published figures beside ours")->group(out);
   model->add_flag("--child", flags->bench.child, "")->group("");
@@ -59,6 +63,13 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
       if (!flags->peers.empty()) flags->bench.peers = split("--peer", flags->peers);
       check_peers(flags->bench.peers, own_model);
       flags->bench.sweep = flags->model.sweep();
+      if (flags->ablate) {
+        flags->bench.sweep.mode = {"eager", "compiled"};
+        flags->bench.sweep.passes = {"none"};
+        std::string on;
+        for (const std::string& name : compile::pass_names())
+          flags->bench.sweep.passes.push_back(on += (on.empty() ? "" : "+") + name);
+      }
       return lab::bench_model(flags->bench, flags->output, make_model);
     };
   });

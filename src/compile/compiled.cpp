@@ -1,7 +1,7 @@
 #include "compile/compiled.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "compile/passes.h"
 #include "core/clock.h"
@@ -17,21 +17,38 @@ std::string signature(const std::vector<Tensor>& inputs) {
   return s;
 }
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
 
-void check_pass_names(const std::vector<std::string>& names) {
-  std::string known = "graph";
-  for (const Pass& p : all_passes()) known = std::string(p.name) + ", " + known;
-  for (const std::string& name : names) {
-    bool found = name == "graph";
-    for (const Pass& p : all_passes()) found |= name == p.name;
-    check(found, "there is no pass {}; there are {}", name, known);
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const Pass& p : all_passes()) names.emplace_back(p.name);
+  names.emplace_back("graph");
+  return names;
+}
+
+CompileOptions passes_named(const std::string& text) {
+  std::vector<std::string> all = pass_names(), on;
+  if (text == "all") return {};
+  for (size_t begin = 0; text != "none" && begin <= text.size();) {
+    size_t end = std::min(text.find('+', begin), text.size());
+    on.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+    check(contains(all, on.back()), "there is no pass \"{}\"; choose all, none, or some of {} with + between them", on.back(),
+          fmt::join(all, ", "));
   }
+  CompileOptions o;
+  for (const std::string& name : all)
+    if (!contains(on, name)) o.without.push_back(name);
+  return o;
 }
 
 Compiled::Compiled(Step step, DeviceType device, CompileOptions options)
     : step_(std::move(step)), device_(device), options_(std::move(options)) {
-  check_pass_names(options_.without);
+  for (const std::string& name : options_.without) check(contains(pass_names(), name), "there is no pass \"{}\"", name);
 }
 
 Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
@@ -46,9 +63,7 @@ Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
   Graph graph = trace(step_, traced->inputs, device_);
   traced->trace_ms = ms_since(begin);
   begin = steady_ns();
-  auto off = [&](const char* name) {
-    return std::find(options_.without.begin(), options_.without.end(), name) != options_.without.end();
-  };
+  auto off = [&](const char* name) { return contains(options_.without, name); };
   for (const Pass& p : all_passes()) {
     Report before;
     before.nodes_before = int64_t(graph.nodes.size()), before.bytes_before = bytes_moved(graph);

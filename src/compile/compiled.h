@@ -9,9 +9,11 @@
 namespace sinter::compile {
 
 struct CompileOptions {
-  std::vector<std::string> without;  // passes that are switched off: names of all_passes(), or "graph" (one captured piece)
+  std::vector<std::string> without;  // what is switched off: names of pass_names()
 };
-void check_pass_names(const std::vector<std::string>& names);  // refuses unknown ones by listing what there is
+std::vector<std::string> pass_names();  // those of all_passes(), and "graph": replayed as one captured piece
+// "all", "none", or the names of what is on with + between them; refuses unknown ones by listing what there is.
+CompileOptions passes_named(const std::string& text);
 
 struct Compilation {
   std::unique_ptr<Executable> executable;

@@ -16,11 +16,11 @@ std::string outcome_text(const Json& r) {
                      r["status"] == "suspect" ? " (suspect)" : "");
 }
 
-// Configurations that differ in dtype, attention or mode alone are measured in turns, so that drift of the machine meets all of
+// Configurations that differ in dtype, attention, mode or its passes alone are measured in turns, so that drift of the machine meets all of
 // them.
 bool comparable(const RunConfig& a, const RunConfig& b) {
   Json x = to_json(a), y = to_json(b);
-  for (const char* varied : {"dtype", "attention", "mode"}) x.erase(varied), y.erase(varied);
+  for (const char* varied : {"dtype", "attention", "mode", "passes"}) x.erase(varied), y.erase(varied);
   return x == y;
 }
 

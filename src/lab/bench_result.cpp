@@ -14,6 +14,7 @@ Json common(const RunConfig& c, const Need& need) {
           {"device", name_of(c.device)},
           {"dtype", c.precision.name},
           {"mode", name_of(c.mode)},
+          {"passes", c.mode == Mode::compiled ? Json(c.passes) : Json()},
           {"attention", name_of(m.attention.kind)},
           {"attention_why", c.attention_why},
           {"deterministic", m.attention.deterministic},

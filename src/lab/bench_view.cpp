@@ -26,11 +26,18 @@ std::string key_of(const Json& r, const std::set<std::string>& but) {
                         "ctx", "pass", "dtype", "warmup", "deterministic"})
     if (!but.count(f)) key += r.value(f, Json()).dump() + "|";
   // A peer has an attention and a mode of its own; it was run beside this one.
-  for (const char* f : {"attention", "mode"})
+  for (const char* f : {"attention", "mode", "passes"})
     if (!but.count(f)) key += r.value("config", Json::object()).value(f, Json()).dump();
   return key;
 }
-const std::set<std::string> engine_differs = {"engine", "deterministic"}, variant_differs = {"dtype", "attention", "mode"};
+const std::set<std::string> engine_differs = {"engine", "deterministic"}, variant_differs = {"dtype", "attention", "mode", "passes"};
+
+// "eager", "compiled", or "compiled: dce+plan" where not all passes are on.
+std::string mode_text(const Json& r) {
+  std::string mode = r.value("mode", "?");
+  const Json passes = r.value("passes", Json());
+  return passes.is_string() && passes != "all" ? mode + ": " + passes.get<std::string>() : mode;
+}
 
 // Median over all rows of ours like r: ours runs before and after each peer.
 double our_median(const Json& results, const Json& r) {
@@ -116,7 +123,7 @@ class Rows {
       engines.insert(r.value("engine", "sinter"));
       warmups.insert(r.value("warmup", Json()).dump());
       attentions.insert(r.value("attention", ""));
-      modes.insert(r.value("mode", ""));
+      modes.insert(mode_text(r));
       first_variant_.emplace(key_of(r, variant_differs), &r);
     }
     several_engines_ = engines.size() > 1;
@@ -155,7 +162,7 @@ class Rows {
     if (total && timed) {
       const Json& first = *first_variant_.at(key_of(r, variant_differs));
       bool differs = first.at("dtype") != r.at("dtype") || first.value("attention", "") != r.value("attention", "") ||
-                     first.value("mode", "") != r.value("mode", "");
+                     mode_text(first) != mode_text(r);
       bool compared = &first != &r && differs && has_time(first);
       if (compared) speedup = significant(number(first, "median_ms") / number(r, "median_ms"), 3) + " ×";
       double ours = is_ours(r) ? 0 : our_median(results_, r);
@@ -174,7 +181,7 @@ class Rows {
                            std::to_string(ctx),
                            dtype,
                            several_attentions_ ? r.value("attention", "?") : "",
-                           several_modes_ ? r.value("mode", "?") : "",
+                           several_modes_ ? mode_text(r) : "",
                            pass,
                            several_warmups_ ? std::to_string(r.value("warmup", 0)) : "",
                            phase,
@@ -297,7 +304,7 @@ std::optional<Chart> chart_of(const Json& record) {
     engines.insert(r.value("engine", "sinter"));
     dtypes.insert(r.value("dtype", ""));
     attentions.insert(r.value("attention", ""));
-    modes.insert(r.value("mode", ""));
+    modes.insert(mode_text(r));
     passes.insert(r.value("pass", ""));
   }
   Chart chart;
@@ -335,7 +342,7 @@ std::optional<Chart> chart_of(const Json& record) {
       part(engines.size() > 1, r.value("engine", ""));
       part(dtypes.size() > 1, r.value("dtype", ""));
       part(attentions.size() > 1, r.value("attention", ""));
-      part(modes.size() > 1, r.value("mode", ""));
+      part(modes.size() > 1, mode_text(r));
       part(passes.size() > 1, r.value("pass", ""));
       part(batches.size() > 1, "batch " + r.value("batch", Json()).dump());
       if (series.empty()) series = r.value("dtype", "") + ", " + r.value("pass", "");

@@ -39,7 +39,7 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
 
 std::string RunConfig::text() const {
   return fmt::format("{}, batch {}, ctx {}, {}, {} attention, {}{}", model.name, batch, model.ctx, precision.name,
-                     name_of(model.attention.kind), mode == Mode::compiled ? "compiled " : "", name_of(pass));
+                     name_of(model.attention.kind), mode == Mode::eager ? "" : passes == "all" ? "compiled " : "compiled (" + passes + ") ", name_of(pass));
 }
 
 std::string maths_text(const Precision& p) {
@@ -65,6 +65,7 @@ Json to_json(const RunConfig& c) {
             {"attention", name_of(m.attention.kind)},
             {"deterministic", m.attention.deterministic},
             {"mode", name_of(c.mode)},
+            {"passes", c.passes},
             {"pass", name_of(c.pass)},
             {"warmup", c.warmup},
             {"steps", c.steps},

@@ -24,6 +24,7 @@ struct RunConfig {
   Precision precision;
   Pass pass = Pass::step;
   Mode mode = Mode::eager;
+  std::string passes = "all";  // of the compiler, as compile::passes_named takes them
   int64_t warmup = 5, steps = 10;
   uint64_t seed = 0;
   double lr = 1e-4, clip = 0;
@@ -38,7 +39,7 @@ std::vector<std::string> flags_of(const RunConfig& c);  // that make bench model
 
 // Empty lists and options were not given.
 struct SweepOptions {
-  std::vector<std::string> size, dtype, attention, mode, pass;
+  std::vector<std::string> size, dtype, attention, mode, passes, pass;
   std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
   std::optional<int64_t> steps, seed, threads;
   std::optional<double> lr, clip, rope_theta, norm_eps;
@@ -62,6 +63,7 @@ struct SweepOptions {
     f("attention", attention);
     f("deterministic", deterministic);
     f("mode", mode);
+    f("passes", passes);
     f("pass", pass);
     f("warmup", warmup);
     f("steps", steps);

@@ -139,6 +139,7 @@ SweepOptions with_defaults(SweepOptions o) {
   if (o.dtype.empty()) o.dtype = {"fp32"};
   if (o.attention.empty()) o.attention = {"auto"};
   if (o.mode.empty()) o.mode = {"eager"};
+  if (o.passes.empty()) o.passes = {"all"};
   if (o.pass.empty()) o.pass = {"step"};
   if (o.warmup.empty()) o.warmup = {5};
   if (!o.steps) o.steps = 10;
@@ -167,12 +168,14 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
         for (int64_t warmup : o.warmup)
           for (const std::string& dtype : o.dtype)
             for (const std::string& attention : o.attention)
-              for (const std::string& mode : o.mode) {
-                runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode), warmup,
-                                *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
-                choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
-                check_run(runs.back(), o, existence);
-              }
+              for (const std::string& mode : o.mode)
+                for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
+                  compile::passes_named(passes);
+                  runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode), passes,
+                                  warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
+                  choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
+                  check_run(runs.back(), o, existence);
+                }
   }
   check(runs.size() <= 10000, "these lists make {} configurations; 10000 are the most", runs.size());
   return runs;

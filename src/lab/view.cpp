@@ -12,6 +12,7 @@ View view_of(const Json& record) {
     if (command == "bench attention") return bench_attention_view(record);
     if (command == "profile model" || command == "profile attention") return profile_view(record);
     if (command == "memory model") return memory_view(record);
+    if (command == "compile model") return compile_view(record);
     if (command == "precision") return precision_view(record);
     if (command == "doctor") return doctor_view(record);
   } catch (const Json::exception& e) {
@@ -19,7 +20,7 @@ View view_of(const Json& record) {
   }
   fail_with(
       ErrorKind::usage,
-      "the record is of an unknown command \"{}\"; this version shows bench, profile, memory model, precision and "
+      "the record is of an unknown command \"{}\"; this version shows bench, profile, memory model, compile model, precision and "
       "doctor",
       command);
 }

@@ -22,6 +22,7 @@ View bench_model_view(const Json& record);
 View bench_attention_view(const Json& record);
 View profile_view(const Json& record);
 View memory_view(const Json& record);
+View compile_view(const Json& record);
 View precision_view(const Json& record);
 View doctor_view(const Json& record);
 

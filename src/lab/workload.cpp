@@ -23,7 +23,8 @@ Tensor Workload::replay() {
   if (!compiled_) {
     if (config_.pass != Pass::forward) trainer_.before_trace(config_.pass == Pass::step);
     if (config_.pass == Pass::step) trainer_.optimizer().set_learning_rate(config_.lr);
-    compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device());
+    compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device(),
+                      compile::passes_named(config_.passes));
   }
   Tensor result = (*compiled_)({})[0];
   trainer_.after_replay();

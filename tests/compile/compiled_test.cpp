@@ -73,8 +73,11 @@ TEST(Compiled, RefusesATensorThatOutlivesTheTrace) {
 }
 
 TEST(Compiled, RefusesAnUnknownPass) {
-  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { Compiled([](const auto& in) { return in; }, cpu, {{"fold"}}); }),
-                       {"fold", "dce", "plan", "graph"}));
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { compile::passes_named("dce+fold"); }), {"fold", "dce", "plan", "graph"}));
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { compile::passes_named(""); }), {"all", "none"}));
+  EXPECT_TRUE(compile::passes_named("all").without.empty());
+  EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
+  EXPECT_EQ(compile::passes_named("cse+plan").without, (std::vector<std::string>{"dce", "graph"}));
 }
 
 TEST(Passes, DropWhatNobodyReads) {

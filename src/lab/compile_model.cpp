@@ -1,0 +1,76 @@
+#include "lab/compile_model.h"
+
+#include <map>
+#include <regex>
+
+#include "compile/passes.h"
+#include "lab/bench_model.h"
+#include "lab/graph_dump.h"
+#include "lab/machine.h"
+#include "lab/record.h"
+#include "lab/units.h"
+#include "lab/workload.h"
+
+namespace sinter::lab {
+namespace {
+
+// The same in every layer is said once: "layers.*", and how often.
+Json counted(const std::vector<std::string>& lines) {
+  static const std::regex number("(layers\\.)[0-9]+");
+  std::map<std::string, int> counts;
+  std::vector<std::string> order;
+  for (const std::string& line : lines) {
+    std::string all = std::regex_replace(line, number, "$1*");
+    if (++counts[all] == 1) order.push_back(all);
+  }
+  Json j = Json::array();
+  for (const std::string& line : order) j.push_back({{"what", line}, {"times", counts[line]}});
+  return j;
+}
+
+Json result_of(const RunConfig& c, const compile::Compilation& compilation) {
+  Json r = {{"size", c.model.name},         {"device", name_of(c.device)},
+            {"dtype", c.precision.name},    {"attention", name_of(c.model.attention.kind)},
+            {"pass", name_of(c.pass)},      {"batch", c.batch},
+            {"ctx", c.model.ctx},           {"status", "ok"},
+            {"config", to_json(c)},         {"compiled", compilation_json(compilation)}};
+  Json& passes = r["compiled"]["passes"];
+  for (size_t i = 0; i < passes.size(); ++i) {
+    passes[i]["did"] = counted(compilation.reports[i].lines);
+    for (const compile::Pass& p : compile::all_passes())
+      if (passes[i]["pass"] == p.name) passes[i]["meaning"] = p.what;
+  }
+  return r;
+}
+
+}  // namespace
+
+int compile_model(const CompileModelOptions& options, const OutputOptions& output, const MakeModel& make_model) {
+  check_output(output, {{"--dump", options.dump}});
+  if (!options.dump.empty()) check_dump_name(options.dump);
+  SweepOptions sweep = options.sweep;
+  if (!sweep.device) sweep.device = cuda_backend() ? "cuda" : "cpu";
+  sweep.mode = {"compiled"};
+  sweep = with_defaults(sweep);
+  std::vector<RunConfig> runs = expand(sweep, Device::imagined);
+  check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}", options.dump,
+        runs.size());
+  Json config = to_json(sweep);
+  config["explain"] = options.explain;
+  Json record = new_record("compile model", machine_block(DeviceType::cpu), config);
+  Progress progress;
+  std::string dump;
+  for (const RunConfig& c : runs) {
+    progress.now(c.text());
+    MetaTarget target(c.device);
+    Workload work(c, DeviceType::meta, make_model);
+    work.run();
+    record["results"].push_back(result_of(c, *work.compilation()));
+    if (!options.dump.empty()) dump = dump_text(*work.compilation(), "sinter compile model: " + c.text(), options.dump);
+  }
+  write_output(output, record);
+  if (!options.dump.empty()) write_file(options.dump, dump);
+  return 0;
+}
+
+}  // namespace sinter::lab

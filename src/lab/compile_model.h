@@ -1,0 +1,15 @@
+// What compiling a model's pass does: calls, bytes and memory before and after each compiler pass. Nothing is run, no GPU is needed.
+#pragma once
+#include "lab/output.h"
+#include "lab/run_config.h"
+
+namespace sinter::lab {
+
+struct CompileModelOptions {
+  SweepOptions sweep;
+  bool explain = false;  // also what was done where
+  std::string dump;      // FILE.txt, .dot, .html or .json
+};
+int compile_model(const CompileModelOptions& options, const OutputOptions& output, const MakeModel& make_model);
+
+}  // namespace sinter::lab

@@ -1,0 +1,36 @@
+// Compiling as people read it.
+#include "lab/config_text.h"
+#include "lab/machine.h"
+#include "lab/units.h"
+#include "lab/view.h"
+
+namespace sinter::lab {
+
+View compile_view(const Json& record) {
+  View view{machine_lines(record.at("machine")), {}, {}};
+  bool explain = record.at("config").value("explain", false);
+  for (const Json& r : record.at("results")) {
+    const Json& c = r.at("compiled");
+    Table t;
+    t.title = "Compiled for " + r.value("device", "?") + ": " + config_text(r);
+    t.columns = {{"pass", true}, {"calls before"}, {"after"}, {"bytes moved before"}, {"after"}, {"what it does", true}};
+    for (const Json& p : c.at("passes"))
+      t.rows.push_back({p.at("pass"), p.at("calls_before").dump(), p.at("calls_after").dump(), bytes_text(p.at("bytes_before").get<double>()),
+                        bytes_text(p.at("bytes_after").get<double>()), p.value("meaning", "")});
+    t.notes = {fmt::format("arena {}, of which at least {} are in use at once; traced in {} ms, passes took {} ms.",
+                           bytes_text(c.at("arena_bytes").get<double>()), bytes_text(c.at("least_arena_bytes").get<double>()),
+                           significant(c.at("trace_ms").get<double>(), 3), significant(c.at("passes_ms").get<double>(), 3)),
+               "bytes moved: inputs read once and outputs written once, summed over the calls. Nothing was run."};
+    view.tables.push_back(t);
+    if (!explain) continue;
+    Table e;
+    e.columns = {{"pass", true}, {"times"}, {"what was done", true}};
+    e.keys = 1;
+    for (const Json& p : c.at("passes"))
+      for (const Json& d : p.at("did")) e.rows.push_back({p.at("pass"), d.at("times").dump(), d.at("what")});
+    if (!e.rows.empty()) view.tables.push_back(e);
+  }
+  return view;
+}
+
+}  // namespace sinter::lab

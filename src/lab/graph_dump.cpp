@@ -1,0 +1,186 @@
+#include "lab/graph_dump.h"
+
+#include <fmt/format.h>
+
+#include "compile/lifetimes.h"
+#include "core/check.h"
+#include "lab/units.h"
+
+namespace sinter::lab {
+namespace {
+
+using compile::Graph;
+using compile::Node;
+using compile::Operand;
+using compile::Span;
+
+// The calls that each one must wait for: the last to write what it reads, and the last to read or write what it writes.
+std::vector<std::vector<int>> dependencies(const Graph& g) {
+  struct Use {
+    int node;
+    Span span;
+    bool writes;
+  };
+  std::vector<std::vector<Use>> uses(g.buffers.size());
+  std::vector<std::vector<int>> after(g.nodes.size());
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    std::vector<int>& mine = after[n];
+    g.nodes[n].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
+      Span span = compile::span_of(t, o.offset);
+      std::vector<Use>& earlier = uses[size_t(o.buffer)];
+      for (size_t i = earlier.size(); i-- > 0;) {
+        const Use& u = earlier[i];
+        if (!(u.writes || writes) || !u.span.overlaps(span)) continue;
+        if (u.node != int(n)) mine.push_back(u.node);
+        if (u.writes && u.span.begin <= span.begin && span.end <= u.span.end) break;  // everything before it is behind it
+      }
+    });
+    g.nodes[n].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
+      uses[size_t(o.buffer)].push_back({int(n), compile::span_of(t, o.offset), writes});
+    });
+    std::sort(mine.begin(), mine.end());
+    mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+  }
+  return after;
+}
+
+std::string type_text(const TensorRef& t) { return fmt::format("{}{}", name_of(t.dtype), Dims(t.dims, t.rank)); }
+
+std::string operand_text(const Graph& g, const Operand& o, const TensorRef& t) {
+  const compile::Buffer& b = g.buffers[size_t(o.buffer)];
+  std::string at = o.offset ? fmt::format("+{}", o.offset) : "";
+  return fmt::format("{}{}{} {}", b.external ? "x" : "b", o.buffer, at, type_text(t));
+}
+
+std::string listing(const Graph& g) {
+  std::string s;
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& node = g.nodes[n];
+    std::string to, from;
+    auto join = [](std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; };
+    for (int j = 0; j < node.call.n_out; ++j)
+      join(to, operand_text(g, node.out[j], node.call.out[j]) + (node.call.accumulates(j) ? " (+=)" : ""));
+    for (int i = 0; i < node.call.n_in; ++i)
+      join(from, operand_text(g, node.in[i], node.call.in[i]) + (node.op->mutates >> i & 1 ? " (in place)" : ""));
+    s += fmt::format("{:5}  {:24}  {}{}({})\n       {:24}  in {}\n", n, node.op->name, to.empty() ? "" : to + " = ", node.op->name, from,
+                     "", node.range->path());
+  }
+  return s;
+}
+
+std::string text(const compile::Compilation& c, const std::string& title) {
+  const Graph& g = c.executable->graph();
+  std::string s = title + "\n";
+  s += fmt::format("{} calls; arena {} bytes, at least {} in use at once\n", g.nodes.size(), g.arena_bytes, g.live_bytes_at_most());
+  s += "x: exists outside the step; b: lies in the arena; +n: bytes from its beginning\n\nbuffers\n";
+  std::vector<compile::Lifetime> life = compile::lifetimes(g);
+  for (size_t b = 0; b < g.buffers.size(); ++b) {
+    const compile::Buffer& x = g.buffers[b];
+    if (!life[b].used()) continue;
+    s += fmt::format("  {}{} {} bytes{}, calls {} to {}{}\n", x.external ? "x" : "b", b, x.bytes,
+                     x.external ? "" : fmt::format(" at {}", x.offset), life[b].first, life[b].last, x.output ? ", returned" : "");
+  }
+  return s + "\ncalls\n" + listing(g);
+}
+
+std::string dot(const Graph& g) {
+  std::string s = "digraph step {\n  rankdir=TB; node [shape=box, fontname=\"sans-serif\", fontsize=10];\n";
+  auto after = dependencies(g);
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    s += fmt::format("  n{} [label=\"{}\\n{}\"];\n", n, g.nodes[n].op->name, g.nodes[n].range->path());
+    for (int a : after[n]) s += fmt::format("  n{} -> n{};\n", a, n);
+  }
+  return s + "}\n";
+}
+
+std::string escaped(const std::string& text) {
+  std::string s;
+  for (char c : text) c == '<' ? s += "&lt;" : c == '>' ? s += "&gt;" : c == '&' ? s += "&amp;" : s += c;
+  return s;
+}
+
+// The arena as a picture: calls from left to right, addresses upwards, a rectangle for each buffer.
+std::string page(const compile::Compilation& c, const std::string& title) {
+  const Graph& g = c.executable->graph();
+  constexpr double width = 1200, height = 420;
+  double calls = double(std::max<size_t>(1, g.nodes.size())), bytes = double(std::max<int64_t>(1, g.arena_bytes));
+  std::vector<compile::Lifetime> life = compile::lifetimes(g);
+  std::string shapes;
+  for (size_t b = 0; b < g.buffers.size(); ++b) {
+    const compile::Buffer& x = g.buffers[b];
+    if (x.external || !life[b].used()) continue;
+    double left = life[b].first / calls * width, right = std::min<double>(life[b].last + 1, calls) / calls * width;
+    double top = height - double(x.offset + x.bytes) / bytes * height;
+    const char* colour = x.holds.rank < 0 ? "#b8b8b8" : x.category == MemoryCategory::activation ? "#4878a8" : "#d08a3c";
+    shapes += fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"><title>b{} {} {}, calls {} to {}, {}</title></rect>\n",
+        left, top, std::max(0.5, right - left), std::max(0.3, double(x.bytes) / bytes * height), colour, b,
+        x.holds.rank < 0 ? "scratch" : type_text(x.holds), bytes_text(double(x.bytes)), life[b].first, life[b].last,
+        escaped(x.range ? x.range->path() : ""));
+  }
+  return fmt::format(
+      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title>\n"
+      "<style>body{{font:14px sans-serif;margin:2em;max-width:1240px}}svg{{border:1px solid #ccc;background:#fafafa;width:100%}}"
+      "rect{{stroke:#fff;stroke-width:.3}}pre{{font-size:12px;overflow-x:auto}}</style>\n"
+      "<h1>{0}</h1><p>{1} calls; arena {2}, at least {3} in use at once. Calls from left to right, addresses upwards; blue: activations, "
+      "orange: temporaries, grey: scratch. Point at a rectangle.</p>\n"
+      "<svg viewBox=\"0 0 {4} {5}\" role=\"img\" aria-label=\"memory plan\">\n{6}</svg>\n<pre>{7}</pre></html>\n",
+      escaped(title), g.nodes.size(), bytes_text(double(g.arena_bytes)), bytes_text(double(g.live_bytes_at_most())), width, height, shapes,
+      escaped(text(c, title)));
+}
+
+Json operand_json(const Operand& o, const TensorRef& t) {
+  Json dims = Json::array(), strides = Json::array();
+  for (int d = 0; d < t.rank; ++d) dims.push_back(t.dims[d]), strides.push_back(t.strides[d]);
+  return {{"buffer", o.buffer}, {"offset", o.offset}, {"dtype", name_of(t.dtype)}, {"dims", dims}, {"strides", strides}};
+}
+
+}  // namespace
+
+Json graph_json(const Graph& g) {
+  Json buffers = Json::array(), calls = Json::array();
+  std::vector<compile::Lifetime> life = compile::lifetimes(g);
+  for (size_t b = 0; b < g.buffers.size(); ++b) {
+    const compile::Buffer& x = g.buffers[b];
+    buffers.push_back({{"bytes", x.bytes},
+                       {"kind", x.external ? "external" : "own"},
+                       {"category", x.external ? Json() : Json(name_of(x.category))},
+                       {"offset", x.external ? Json() : Json(x.offset)},
+                       {"first", life[b].first},
+                       {"last", life[b].last},
+                       {"returned", x.output}});
+  }
+  auto after = dependencies(g);
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    const Node& node = g.nodes[n];
+    Json reads = Json::array(), writes = Json::array();
+    node.for_each_access([&](const Operand& o, const TensorRef& t, bool r, bool w) {
+      if (r) reads.push_back(operand_json(o, t));
+      if (w) writes.push_back(operand_json(o, t));
+    });
+    calls.push_back({{"op", node.op->name},
+                     {"range", node.range->path()},
+                     {"reads", reads},
+                     {"writes", writes},
+                     {"after", after[n]},
+                     {"matmul_flops", node.cost.matmul_flops},
+                     {"other_flops", node.cost.other_flops},
+                     {"bytes", node.bytes}});
+  }
+  return {{"schema", graph_schema}, {"device", name_of(g.device)}, {"arena_bytes", g.arena_bytes}, {"buffers", buffers}, {"calls", calls}};
+}
+
+void check_dump_name(const std::string& path) {
+  for (const char* suffix : {".txt", ".dot", ".html", ".json"})
+    if (path.ends_with(suffix)) return;
+  fail_with(ErrorKind::usage, "--dump {}: the name must end in .txt, .dot, .html or .json", path);
+}
+
+std::string dump_text(const compile::Compilation& c, const std::string& title, const std::string& path) {
+  if (path.ends_with(".dot")) return dot(c.executable->graph());
+  if (path.ends_with(".html")) return page(c, title);
+  if (path.ends_with(".json")) return graph_json(c.executable->graph()).dump(1) + "\n";
+  return text(c, title);
+}
+
+}  // namespace sinter::lab
