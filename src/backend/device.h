@@ -29,7 +29,7 @@ class DeviceBackend {
   virtual int64_t free_bytes() const = 0;  // what could be allocated now
 
   // Streams and events are native handles; the CPU runs everything at once and uses null streams.
-  virtual void* create_stream() = 0;
+  virtual void* create_stream(bool low_priority = false) = 0;
   virtual void destroy_stream(void* stream) = 0;
   virtual void* create_event() = 0;
   virtual void destroy_event(void* event) = 0;

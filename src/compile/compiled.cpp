@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
+#include "compile/lanes.h"
 #include "compile/passes.h"
 #include "core/clock.h"
 #include "ops/ops.h"
@@ -74,6 +75,7 @@ Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
     r.nodes_after = int64_t(graph.nodes.size()), r.bytes_after = bytes_moved(graph);
     traced->reports.push_back(std::move(r));
   }
+  order_lanes(graph);
   traced->passes_ms = ms_since(begin);
   traced->executable = std::make_unique<Executable>(std::move(graph), !off("graph"));
   return *(compilations_[signature(inputs)] = std::move(traced));

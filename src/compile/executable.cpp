@@ -43,9 +43,51 @@ Executable::Executable(Graph graph, bool capture) : graph_(std::move(graph)), ca
 
 Executable::~Executable() {
   if (captured_) backend_of(graph_.device).destroy_captured(captured_);
+  if (side_stream_) backend_of(graph_.device).destroy_stream(side_stream_);
 }
 
-void Executable::submit() {
+// As part of a capture: what waits becomes an edge of the graph.
+void Executable::submit_in_lanes() {
+  DeviceBackend& backend = backend_of(graph_.device);
+  struct Events {
+    DeviceBackend& backend;
+    std::vector<void*> all;
+    void* make() { return all.emplace_back(backend.create_event()); }
+    ~Events() {
+      for (void* e : all) backend.destroy_event(e);
+    }
+  } events{backend, {}};
+  void* streams[max_lanes] = {current_stream(graph_.device), nullptr};
+  std::vector<bool> waited_for(graph_.nodes.size());
+  bool several = false;
+  for (const Node& n : graph_.nodes) {
+    several |= n.lane > 0;
+    for (int w : n.waits) waited_for[size_t(w)] = true;
+  }
+  if (several) {
+    streams[1] = side_stream_;
+    void* begin = events.make();
+    backend.record(begin, streams[0]);
+    backend.wait(streams[1], begin);
+  }
+  std::vector<void*> over(graph_.nodes.size());
+  RangeFollower place;
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    Node& n = graph_.nodes[i];
+    place.go_to(*n.range);
+    n.call.stream = streams[n.lane];
+    for (int w : n.waits) backend.wait(streams[n.lane], over[size_t(w)]);
+    kernels_[i](n.call);
+    if (waited_for[i]) backend.record(over[i] = events.make(), streams[n.lane]);
+  }
+  if (several) {
+    void* end = events.make();
+    backend.record(end, streams[1]);
+    backend.wait(streams[0], end);
+  }
+}
+
+void Executable::submit_in_order() {
   RangeFollower place;
   void* stream = current_stream(graph_.device);
   for (size_t i = 0; i < kernels_.size(); ++i) {
@@ -60,9 +102,10 @@ void Executable::run() {
   DeviceBackend& backend = backend_of(graph_.device);
   void* stream = current_stream(graph_.device);
   if (!captured_ && ran_ && capture_ && backend.captures()) {
+    if (!side_stream_) side_stream_ = backend.create_stream(true);
     backend.begin_capture(stream);
     try {
-      submit();
+      submit_in_lanes();
     } catch (...) {
       backend.destroy_captured(backend.end_capture(stream));
       throw;
@@ -70,7 +113,7 @@ void Executable::run() {
     captured_ = backend.end_capture(stream);
   }
   if (captured_) backend.launch(captured_, stream);
-  else submit();
+  else submit_in_order();
   ran_ = true;
   for (Storage* s : written_) ++s->version;
 }

@@ -18,7 +18,8 @@ class Executable {
   bool is_captured() const { return captured_ != nullptr; }
 
  private:
-  void submit();
+  void submit_in_order();
+  void submit_in_lanes();
 
   Graph graph_;
   bool capture_;
@@ -27,7 +28,7 @@ class Executable {
   std::vector<Storage*> written_;  // existing storages that the step changes
   std::vector<Tensor> outputs_;
   void* captured_ = nullptr;
-  void* captured_on_ = nullptr;
+  void* side_stream_ = nullptr;  // of the second lane
   bool ran_ = false;
 };
 

@@ -18,11 +18,12 @@ std::vector<Lifetime> lifetimes(const Graph& graph) {
   int end = int(graph.nodes.size());
   for (int n = 0; n < end; ++n) {
     const Node& node = graph.nodes[size_t(n)];
+    int until = node.lane == 0 ? n : std::min(end, n + graph.lane_slack);
     auto used = [&](const Operand& o) {
       if (o.buffer < 0) return;
       Lifetime& l = all[size_t(o.buffer)];
       if (l.first < 0) l.first = n;
-      l.last = n;
+      l.last = std::max(l.last, until);
     };
     node.for_each_access([&](const Operand& o, const TensorRef&, bool, bool) { used(o); });
     used(node.workspace);

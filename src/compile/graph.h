@@ -37,6 +37,11 @@ struct Node {
   Cost cost;
   double bytes = 0;  // that it must move at least
 
+  // Note [Lanes]: calls of one lane run in their order; those of different lanes at the same time, but for `waits`: calls of other lanes
+  // (earlier in the list) that must be over before this one begins. Running all of them one after the other, as listed, is always right.
+  int lane = 0;
+  std::vector<int> waits;
+
   // f(operand, its layout, reads, writes) for every operand but the workspace.
   template <class F> void for_each_access(F&& f) const {
     for (int i = 0; i < call.n_in; ++i) f(in[i], call.in[i], true, bool(op->mutates >> i & 1));
@@ -44,13 +49,17 @@ struct Node {
   }
 };
 
+constexpr int max_lanes = 2;
+
 struct Graph {
   DeviceType device = DeviceType::cpu;
+  DeviceType target = DeviceType::cpu;  // what meta stands for
   std::vector<Buffer> buffers;
   std::vector<Node> nodes;
   std::vector<Operand> outputs;  // what the step returned …
   std::vector<TensorRef> output_refs;
   int64_t arena_bytes = 0;  // by the plan
+  int lane_slack = 0;       // calls of the first lane that may pass before the memory a call of another uses is taken for something else
 
   int64_t live_bytes_at_most() const;  // no plan can do with less
 };

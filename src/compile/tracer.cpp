@@ -51,7 +51,10 @@ class TracedMemory : public Allocator {
 
 class Tracer : public Recorder {
  public:
-  explicit Tracer(DeviceType device) { graph_.device = device; }
+  explicit Tracer(DeviceType device) {
+    graph_.device = device;
+    graph_.target = device == DeviceType::meta ? MetaTarget::current() : device;
+  }
 
   Allocator& allocator() override { return memory_; }
 

@@ -1,6 +1,8 @@
 // Training compiled: the same bits as eager, step after step.
 #include <cmath>
 
+#include "compile/lanes.h"
+#include "compile/passes.h"
 #include "lab/memory_need.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
@@ -55,6 +57,78 @@ TEST(CompiledStep, EqualsEagerBitForBit) {
   for (const Case& k : cases)
     for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}})
       expect_same_bits(k, DeviceType::cpu, how);
+}
+
+// Lanes cannot be seen to be right by running them once: whatever two calls touch, one of them writing, must be ordered by the lanes
+// themselves or by waiting.
+TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
+  for (const Case& k : cases) {
+    TrainerOptions o;
+    o.precision = precision_named(k.dtype);
+    o.adamw.max_norm = k.clip;
+    Trainer t(little(k.attention), o, make_transformer);
+    t.before_trace(true);
+    t.optimizer().set_learning_rate(1e-3);
+    Batch batch = random_batch(2, 12, 61, 1, DeviceType::cpu);
+    compile::Graph g = compile::trace(
+        [&](const auto&) {
+          t.parameters().zero_grad();
+          Tensor l = t.loss(batch);
+          t.backward(l);
+          t.optimizer_step(1e-3);
+          return std::vector{l.detach()};
+        },
+        {}, DeviceType::cpu);
+    g.target = DeviceType::cuda;
+    for (const compile::Pass& p : compile::all_passes()) p.run(g);
+    compile::order_lanes(g);
+
+    size_t n = g.nodes.size(), beside = 0;
+    std::vector<std::vector<bool>> before(n, std::vector<bool>(n));  // before[i][j]: j is over when i begins
+    int last[compile::max_lanes] = {-1, -1};
+    for (size_t i = 0; i < n; ++i) {
+      auto follows = [&](int j) {
+        before[i][size_t(j)] = true;
+        for (size_t x = 0; x < n; ++x) before[i][x] = before[i][x] || before[size_t(j)][x];
+      };
+      int lane = g.nodes[i].lane;
+      beside += lane == 1;
+      if (last[lane] >= 0) follows(last[lane]);
+      for (int w : g.nodes[i].waits) {
+        ASSERT_LT(w, int(i));
+        follows(w);
+      }
+      last[lane] = int(i);
+    }
+    EXPECT_GT(beside, 10u);
+    struct Touch {
+      const void* memory;
+      int64_t begin, end;
+      bool writes;
+    };
+    auto touches = [&](const compile::Node& node) {
+      std::vector<Touch> all;
+      auto add = [&](int buffer, int64_t begin, int64_t end, bool writes) {
+        const compile::Buffer& b = g.buffers[size_t(buffer)];
+        int64_t base = b.external ? 0 : b.offset;
+        all.push_back({b.external.get(), base + begin, base + end, writes});
+      };
+      node.for_each_access([&](const compile::Operand& x, const TensorRef& r, bool, bool writes) {
+        compile::Span s = compile::span_of(r, x.offset);
+        add(x.buffer, s.begin, s.end, writes);
+      });
+      if (node.workspace.buffer >= 0) add(node.workspace.buffer, 0, g.buffers[size_t(node.workspace.buffer)].bytes, true);
+      return all;
+    };
+    for (size_t i = 0; i < n; ++i)
+      for (size_t j = 0; j < i; ++j) {
+        if (before[i][j]) continue;
+        for (const Touch& a : touches(g.nodes[i]))
+          for (const Touch& b : touches(g.nodes[j]))
+            ASSERT_FALSE((a.writes || b.writes) && a.memory == b.memory && a.begin < b.end && b.begin < a.end)
+                << g.nodes[j].range->path() << " and " << g.nodes[i].range->path();
+      }
+  }
 }
 
 TEST(CompiledStep, TurnsAWrongTokenIdIntoNaN) {

@@ -76,7 +76,7 @@ class CpuBackend final : public DeviceBackend {
   void free(void* p) override { std::free(p); }
   int64_t free_bytes() const override { return cpu::host_free_bytes(); }
 
-  void* create_stream() override { return nullptr; }
+  void* create_stream(bool) override { return nullptr; }
   void destroy_stream(void*) override {}
   void* create_event() override { return new Clock::time_point(Clock::now()); }
   void destroy_event(void* event) override { delete static_cast<Clock::time_point*>(event); }

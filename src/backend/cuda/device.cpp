@@ -75,9 +75,11 @@ class CudaBackend final : public DeviceBackend {
   int64_t free_bytes() const override { return cuda_memory().free; }
 
   // Non-blocking: no implicit order with the legacy default stream.
-  void* create_stream() override {
+  void* create_stream(bool low_priority) override {
     cudaStream_t s;
-    check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, low_priority ? least : greatest), "cudaStreamCreateWithPriority");
     return s;
   }
   void destroy_stream(void* s) override { check_teardown(cudaStreamDestroy(as_stream(s)), "cudaStreamDestroy"); }

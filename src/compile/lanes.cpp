@@ -1,0 +1,62 @@
+#include "compile/lanes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sinter::compile {
+namespace {
+
+struct Access {
+  int node;
+  const void* memory;  // an existing storage; null: the arena
+  Span span;
+  bool writes;
+};
+
+std::vector<Access> accesses_of(const Graph& g, int n) {
+  std::vector<Access> all;
+  const Node& node = g.nodes[size_t(n)];
+  auto add = [&](const Operand& o, Span span, bool writes) {
+    const Buffer& b = g.buffers[size_t(o.buffer)];
+    int64_t base = b.external ? 0 : b.offset;
+    all.push_back({n, b.external.get(), {base + span.begin, base + span.end}, writes});
+  };
+  node.for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) { add(o, span_of(t, o.offset), writes); });
+  if (node.workspace.buffer >= 0) add(node.workspace, {0, g.buffers[size_t(node.workspace.buffer)].bytes}, true);
+  return all;
+}
+
+}  // namespace
+
+void order_lanes(Graph& graph) {
+  using Clock = std::array<int, max_lanes>;  // the last call of each lane that is known to be over
+  std::vector<Clock> known(graph.nodes.size());
+  std::array<std::vector<Access>, max_lanes> earlier;
+  Clock at_end_of_lane[max_lanes];
+  for (Clock& c : at_end_of_lane) c.fill(-1);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    Node& node = graph.nodes[n];
+    node.waits.clear();
+    Clock clock = at_end_of_lane[node.lane];
+    std::vector<Access> mine = accesses_of(graph, int(n));
+    for (int lane = 0; lane < max_lanes; ++lane) {
+      if (lane == node.lane) continue;
+      int needed = -1;
+      for (size_t i = earlier[size_t(lane)].size(); i-- > 0 && needed < 0;) {
+        const Access& a = earlier[size_t(lane)][i];
+        if (a.node <= clock[size_t(lane)]) break;
+        for (const Access& m : mine)
+          if ((a.writes || m.writes) && a.memory == m.memory && a.span.overlaps(m.span)) needed = a.node;
+      }
+      if (needed < 0) continue;
+      node.waits.push_back(needed);
+      for (int l = 0; l < max_lanes; ++l) clock[size_t(l)] = std::max(clock[size_t(l)], known[size_t(needed)][size_t(l)]);
+    }
+    clock[size_t(node.lane)] = int(n);
+    known[n] = at_end_of_lane[node.lane] = clock;
+    std::vector<Access>& list = earlier[size_t(node.lane)];
+    list.insert(list.end(), mine.begin(), mine.end());
+  }
+}
+
+}  // namespace sinter::compile

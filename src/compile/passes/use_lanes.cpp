@@ -1,0 +1,37 @@
+// Two lanes: what only writes memory that outlives the step (weight gradients, updates of parameters) runs beside the chain of calls that
+// lead to the first layer's gradient. Small products leave multiprocessors idle that the other lane can use.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "compile/passes.h"
+
+namespace sinter::compile {
+namespace {
+
+constexpr int slack = 24;  // calls: about a layer and a half of a Transformer's backward pass
+
+}  // namespace
+
+Report use_lanes(Graph& graph) {
+  Report report;
+  if (graph.target != DeviceType::cuda) return report;  // the CPU runs one call after the other
+  int moved = 0, scratch = -1;
+  for (Node& n : graph.nodes) {
+    bool aside = true;
+    n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) { aside = aside && (!writes || graph.buffers[size_t(o.buffer)].external); });
+    if (!aside) continue;
+    n.lane = 1;
+    ++moved;
+    if (n.workspace.buffer < 0) continue;
+    // A lane's calls follow each other: one piece of scratch memory serves them all.
+    if (scratch < 0) scratch = n.workspace.buffer;
+    Buffer& shared = graph.buffers[size_t(scratch)];
+    shared.bytes = std::max(shared.bytes, graph.buffers[size_t(n.workspace.buffer)].bytes);
+    n.workspace.buffer = scratch;
+  }
+  graph.lane_slack = slack;
+  if (moved) report.lines.push_back(fmt::format("{} of {} calls in the second lane", moved, graph.nodes.size()));
+  return report;
+}
+
+}  // namespace sinter::compile
