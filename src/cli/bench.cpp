@@ -7,7 +7,8 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples = R"(Lists are allowed for every shape flag, --dtype, --attention, --mode, --passes, --pass and --warmup.
+constexpr const char* examples =
+    R"(Lists are allowed for every shape flag, --dtype, --attention, --mode, --passes, --pass and --warmup.
 
 Examples:
   sinter bench model                                          the default model here
@@ -51,7 +52,8 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
   add_text(*model, "--peer", flags->peers, "torch-plain, torch-best, torch-compiled: run PyTorch alternately with ours",
            "NAME,..", run);
   add_text(*model, "--python", flags->bench.python, "the python that has PyTorch (default python3)", "PROGRAM", run);
-  model->add_flag("--ablate", flags->ablate, "eager, then compiled with the compiler's passes added one by one")->group(run);
+  model->add_flag("--ablate", flags->ablate, "eager, then compiled with the compiler's passes added one by one")
+      ->group(run);
   model->add_flag("--dry-run", flags->bench.dry_run, "predict memory, run nothing")->group(run);
   model->add_flag("--published", flags->bench.published, "show published figures beside ours")->group(out);
   model->add_flag("--child", flags->bench.child, "")->group("");

@@ -6,7 +6,8 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* examples = R"(Nothing is run: a step is traced and compiled on paper, for a GPU also where there is none.
+constexpr const char* examples =
+    R"(Nothing is run: a step is traced and compiled on paper, for a GPU also where there is none.
 Its speed: sinter bench model --mode eager,compiled.
 
 Examples:
@@ -21,7 +22,8 @@ Examples:
 void add_compile(CLI::App& app, Action& action, const MakeModel& make_model) {
   CLI::App* compile = app.add_subcommand("compile", "what the compiler makes of a step (compile model)");
   compile->require_subcommand(1);
-  CLI::App* model = compile->add_subcommand("model", "trace a pass of a Transformer, and show what each compiler pass does to it");
+  CLI::App* model =
+      compile->add_subcommand("model", "trace a pass of a Transformer, and show what each compiler pass does to it");
   model->footer(examples);
   struct Flags {
     ModelFlags model;
@@ -31,7 +33,8 @@ void add_compile(CLI::App& app, Action& action, const MakeModel& make_model) {
   auto flags = std::make_shared<Flags>();
   add_model_flags(*model, flags->model, Passes::fixed);
   model->add_flag("--explain", flags->compile.explain, "also list what each pass did where")->group("Output");
-  add_text(*model, "--dump", flags->compile.dump, "write the compiled graph to this file", "FILE.txt|.dot|.html|.json", "Output");
+  add_text(*model, "--dump", flags->compile.dump, "write the compiled graph to this file", "FILE.txt|.dot|.html|.json",
+           "Output");
   add_output_flags(*model, flags->output, Plot::no);
   model->callback([&action, flags, make_model] {
     action = [flags, make_model] {

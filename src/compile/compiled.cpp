@@ -38,8 +38,8 @@ CompileOptions passes_named(const std::string& text) {
     size_t end = std::min(text.find('+', begin), text.size());
     on.push_back(text.substr(begin, end - begin));
     begin = end + 1;
-    check(contains(all, on.back()), "there is no pass \"{}\"; choose all, none, or some of {} with + between them", on.back(),
-          fmt::join(all, ", "));
+    check(contains(all, on.back()), "there is no pass \"{}\"; choose all, none, or some of {} with + between them",
+          on.back(), fmt::join(all, ", "));
   }
   CompileOptions o;
   for (const std::string& name : all)
@@ -55,8 +55,8 @@ Compiled::Compiled(Step step, DeviceType device, CompileOptions options)
 Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
   auto traced = std::make_unique<Traced>();
   for (const Tensor& t : inputs) {
-    check(t.device() == device_, "a step compiled for {} was given an input on {}; move it with to(device)", name_of(device_),
-          name_of(t.device()));
+    check(t.device() == device_, "a step compiled for {} was given an input on {}; move it with to(device)",
+          name_of(device_), name_of(t.device()));
     traced->inputs.push_back(empty(t.dims(), t.dtype(), device_));
   }
   auto ms_since = [](int64_t begin) { return double(steady_ns() - begin) / 1e6; };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/context.h"
+#include "ops/dispatch.h"
 
 namespace sinter::compile {
 
@@ -13,8 +13,8 @@ Executable::Executable(Graph graph, bool capture) : graph_(std::move(graph)), ca
   auto address = [&](const Operand& o) -> void* {
     if (o.buffer < 0) return nullptr;
     const Buffer& b = graph_.buffers[size_t(o.buffer)];
-    char* base = b.external ? static_cast<char*>(b.external->data) : static_cast<char*>(arena_->data) + b.offset;
-    return base + o.offset;
+    const Ref<Storage>& storage = graph_.storage_of(b);
+    return static_cast<char*>((storage ? storage : arena_)->data) + graph_.base_of(b) + o.offset;
   };
   for (Node& n : graph_.nodes) {
     for (int i = 0; i < n.call.n_in; ++i) n.call.in[i].data = address(n.in[i]);
@@ -94,7 +94,19 @@ void Executable::submit_in_order() {
     Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     n.call.stream = stream;
+    for (Interceptor* l = context().interceptor; l; l = l->next) l->replaying(*n.op);
     kernels_[i](n.call);
+    for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
+  }
+}
+
+void Executable::launch() {
+  backend_of(graph_.device).launch(captured_, current_stream(graph_.device));
+  if (!context().interceptor) return;
+  RangeFollower place;
+  for (const Node& n : graph_.nodes) {
+    place.go_to(*n.range);
+    for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
   }
 }
 
@@ -112,7 +124,7 @@ void Executable::run() {
     }
     captured_ = backend.end_capture(stream);
   }
-  if (captured_) backend.launch(captured_, stream);
+  if (captured_) launch();
   else submit_in_order();
   ran_ = true;
   for (Storage* s : written_) ++s->version;

@@ -20,6 +20,7 @@ class Executable {
  private:
   void submit_in_order();
   void submit_in_lanes();
+  void launch();
 
   Graph graph_;
   bool capture_;

@@ -15,12 +15,14 @@ namespace sinter::compile {
 
 struct Buffer {
   int64_t bytes = 0;
-  Ref<Storage> external;  // existed before the step: parameters, moments, inputs. Null: made in the step, given memory by the plan
+  Ref<Storage>
+      external;  // existed before the step: parameters, moments, inputs. Null: made in the step, given memory by the plan
   MemoryCategory category = MemoryCategory::activation;
   const RangeNode* range = nullptr;  // where it was made
   TensorRef holds = {};              // its first tensor, to show; rank -1: scratch memory
   bool output = false;               // read after the step
-  int64_t offset = -1;               // in the arena; by the plan
+  int64_t offset = -1;               // by the plan, in the arena …
+  int over = -1;                     // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
 };
 
 // Where an operand lies.
@@ -59,9 +61,15 @@ struct Graph {
   std::vector<Operand> outputs;  // what the step returned …
   std::vector<TensorRef> output_refs;
   int64_t arena_bytes = 0;  // by the plan
-  int lane_slack = 0;       // calls of the first lane that may pass before the memory a call of another uses is taken for something else
+  int lane_slack =
+      0;  // calls of the first lane that may pass before the memory a call of another uses is taken for something else
 
-  int64_t live_bytes_at_most() const;  // no plan can do with less
+  int64_t live_bytes_at_most() const;  // of the step's own buffers, at once
+  // The existing storage a buffer lies in (null: the arena), and where.
+  const Ref<Storage>& storage_of(const Buffer& b) const {
+    return b.over >= 0 ? buffers[size_t(b.over)].external : b.external;
+  }
+  int64_t base_of(const Buffer& b) const { return b.external ? 0 : b.offset; }
 };
 
 // The bytes from the first to the last element of a tensor that begins at `offset`.

@@ -18,10 +18,11 @@ std::vector<Access> accesses_of(const Graph& g, int n) {
   const Node& node = g.nodes[size_t(n)];
   auto add = [&](const Operand& o, Span span, bool writes) {
     const Buffer& b = g.buffers[size_t(o.buffer)];
-    int64_t base = b.external ? 0 : b.offset;
-    all.push_back({n, b.external.get(), {base + span.begin, base + span.end}, writes});
+    int64_t base = g.base_of(b);
+    all.push_back({n, g.storage_of(b).get(), {base + span.begin, base + span.end}, writes});
   };
-  node.for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) { add(o, span_of(t, o.offset), writes); });
+  node.for_each_access(
+      [&](const Operand& o, const TensorRef& t, bool, bool writes) { add(o, span_of(t, o.offset), writes); });
   if (node.workspace.buffer >= 0) add(node.workspace, {0, g.buffers[size_t(node.workspace.buffer)].bytes}, true);
   return all;
 }
@@ -50,7 +51,8 @@ void order_lanes(Graph& graph) {
       }
       if (needed < 0) continue;
       node.waits.push_back(needed);
-      for (int l = 0; l < max_lanes; ++l) clock[size_t(l)] = std::max(clock[size_t(l)], known[size_t(needed)][size_t(l)]);
+      for (int l = 0; l < max_lanes; ++l)
+        clock[size_t(l)] = std::max(clock[size_t(l)], known[size_t(needed)][size_t(l)]);
     }
     clock[size_t(node.lane)] = int(n);
     known[n] = at_end_of_lane[node.lane] = clock;

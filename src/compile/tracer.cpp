@@ -119,7 +119,8 @@ void refuse_what_was_kept() {
   for (const auto& [address, block] : TracedMemory::instance().blocks())
     if (!block.released)
       fail_with(ErrorKind::usage,
-                "a tensor of {} bytes made in {} is kept after the traced step, which has not computed it; return it from the step, or make it "
+                "a tensor of {} bytes made in {} is kept after the traced step, which has not computed it; return it "
+                "from the step, or make it "
                 "before (a leaf's gradient: run one eager step first)",
                 block.bytes, block.range->path());
 }

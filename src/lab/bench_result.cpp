@@ -79,7 +79,8 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
   for (size_t p = 0; p < m.phases_ms.size(); ++p) samples.push_back(m.timed_phase_ms(p));
   auto doubts = [&](double peak) {
     std::string d = doubt("whole pass", need.flops_executed, total.median, peak);
-    if (d.empty() && !samples.empty()) d = doubt("forward", need.forward_flops_executed, statistics_of(samples[0]).median, peak);
+    if (d.empty() && !samples.empty())
+      d = doubt("forward", need.forward_flops_executed, statistics_of(samples[0]).median, peak);
     if (d.empty() && samples.size() > 1) d = doubt("backward", backward, statistics_of(samples[1]).median, peak);
     return d;
   };

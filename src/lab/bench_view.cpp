@@ -30,7 +30,8 @@ std::string key_of(const Json& r, const std::set<std::string>& but) {
     if (!but.count(f)) key += r.value("config", Json::object()).value(f, Json()).dump();
   return key;
 }
-const std::set<std::string> engine_differs = {"engine", "deterministic"}, variant_differs = {"dtype", "attention", "mode", "passes"};
+const std::set<std::string> engine_differs = {"engine", "deterministic"},
+                            variant_differs = {"dtype", "attention", "mode", "passes"};
 
 // "eager", "compiled", or "compiled: dce+plan" where not all passes are on.
 std::string mode_text(const Json& r) {
@@ -236,7 +237,8 @@ class Rows {
   }
 
   const Json& results_;
-  bool published_, several_engines_ = false, several_warmups_ = false, several_attentions_ = false, several_modes_ = false;
+  bool published_, several_engines_ = false, several_warmups_ = false, several_attentions_ = false,
+                   several_modes_ = false;
   int suspects_ = 0;
   std::map<std::string, const Json*> first_variant_;
   Table table_;

@@ -29,11 +29,11 @@ Json counted(const std::vector<std::string>& lines) {
 }
 
 Json result_of(const RunConfig& c, const compile::Compilation& compilation) {
-  Json r = {{"size", c.model.name},         {"device", name_of(c.device)},
-            {"dtype", c.precision.name},    {"attention", name_of(c.model.attention.kind)},
-            {"pass", name_of(c.pass)},      {"batch", c.batch},
-            {"ctx", c.model.ctx},           {"status", "ok"},
-            {"config", to_json(c)},         {"compiled", compilation_json(compilation)}};
+  Json r = {{"size", c.model.name},      {"device", name_of(c.device)},
+            {"dtype", c.precision.name}, {"attention", name_of(c.model.attention.kind)},
+            {"pass", name_of(c.pass)},   {"batch", c.batch},
+            {"ctx", c.model.ctx},        {"status", "ok"},
+            {"config", to_json(c)},      {"compiled", compilation_json(compilation)}};
   Json& passes = r["compiled"]["passes"];
   for (size_t i = 0; i < passes.size(); ++i) {
     passes[i]["did"] = counted(compilation.reports[i].lines);
@@ -53,8 +53,8 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   sweep.mode = {"compiled"};
   sweep = with_defaults(sweep);
   std::vector<RunConfig> runs = expand(sweep, Device::imagined);
-  check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}", options.dump,
-        runs.size());
+  check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
+        options.dump, runs.size());
   Json config = to_json(sweep);
   config["explain"] = options.explain;
   Json record = new_record("compile model", machine_block(DeviceType::cpu), config);

@@ -13,14 +13,18 @@ View compile_view(const Json& record) {
     const Json& c = r.at("compiled");
     Table t;
     t.title = "Compiled for " + r.value("device", "?") + ": " + config_text(r);
-    t.columns = {{"pass", true}, {"calls before"}, {"after"}, {"bytes moved before"}, {"after"}, {"what it does", true}};
+    t.columns = {{"pass", true},         {"calls before"}, {"after"},
+                 {"bytes moved before"}, {"after"},        {"what it does", true}};
     for (const Json& p : c.at("passes"))
-      t.rows.push_back({p.at("pass"), p.at("calls_before").dump(), p.at("calls_after").dump(), bytes_text(p.at("bytes_before").get<double>()),
-                        bytes_text(p.at("bytes_after").get<double>()), p.value("meaning", "")});
-    t.notes = {fmt::format("arena {}, of which at least {} are in use at once; traced in {} ms, passes took {} ms.",
-                           bytes_text(c.at("arena_bytes").get<double>()), bytes_text(c.at("least_arena_bytes").get<double>()),
-                           significant(c.at("trace_ms").get<double>(), 3), significant(c.at("passes_ms").get<double>(), 3)),
-               "bytes moved: inputs read once and outputs written once, summed over the calls. Nothing was run."};
+      t.rows.push_back({p.at("pass"), p.at("calls_before").dump(), p.at("calls_after").dump(),
+                        bytes_text(p.at("bytes_before").get<double>()), bytes_text(p.at("bytes_after").get<double>()),
+                        p.value("meaning", "")});
+    t.notes = {
+        fmt::format(
+            "arena {}; of the step's own buffers at most {} are in use at once; traced in {} ms, passes took {} ms.",
+            bytes_text(c.at("arena_bytes").get<double>()), bytes_text(c.at("least_arena_bytes").get<double>()),
+            significant(c.at("trace_ms").get<double>(), 3), significant(c.at("passes_ms").get<double>(), 3)),
+        "bytes moved: inputs read once and outputs written once, summed over the calls. Nothing was run."};
     view.tables.push_back(t);
     if (!explain) continue;
     Table e;

@@ -28,6 +28,9 @@ class CostCounter : public Interceptor {
     Cost c = call.op.cost ? call.op.cost(call, outputs) : Cost{};
     by_range[Range::current().id].add({1, c.matmul_flops, c.executed(), c.other_flops, bytes_moved(call, outputs)});
   }
+  void replayed(const OpDef&, const Cost& c, double bytes) override {
+    by_range[Range::current().id].add({1, c.matmul_flops, c.executed(), c.other_flops, bytes});
+  }
   OpCost total() const {
     OpCost sum;
     for (const auto& [range, cost] : by_range) sum.add(cost);

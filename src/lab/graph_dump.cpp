@@ -32,7 +32,8 @@ std::vector<std::vector<int>> dependencies(const Graph& g) {
         const Use& u = earlier[i];
         if (!(u.writes || writes) || !u.span.overlaps(span)) continue;
         if (u.node != int(n)) mine.push_back(u.node);
-        if (u.writes && u.span.begin <= span.begin && span.end <= u.span.end) break;  // everything before it is behind it
+        if (u.writes && u.span.begin <= span.begin && span.end <= u.span.end)
+          break;  // everything before it is behind it
       }
     });
     g.nodes[n].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
@@ -62,8 +63,8 @@ std::string listing(const Graph& g) {
       join(to, operand_text(g, node.out[j], node.call.out[j]) + (node.call.accumulates(j) ? " (+=)" : ""));
     for (int i = 0; i < node.call.n_in; ++i)
       join(from, operand_text(g, node.in[i], node.call.in[i]) + (node.op->mutates >> i & 1 ? " (in place)" : ""));
-    s += fmt::format("{:5}  {:24}  {}{}({})\n       {:24}  in {}\n", n, node.op->name, to.empty() ? "" : to + " = ", node.op->name, from,
-                     "", node.range->path());
+    s += fmt::format("{:5}  {:24}  {}{}({})\n       {:24}  in {}\n", n, node.op->name, to.empty() ? "" : to + " = ",
+                     node.op->name, from, "", node.range->path());
   }
   return s;
 }
@@ -71,14 +72,18 @@ std::string listing(const Graph& g) {
 std::string text(const compile::Compilation& c, const std::string& title) {
   const Graph& g = c.executable->graph();
   std::string s = title + "\n";
-  s += fmt::format("{} calls; arena {} bytes, at least {} in use at once\n", g.nodes.size(), g.arena_bytes, g.live_bytes_at_most());
-  s += "x: exists outside the step; b: lies in the arena; +n: bytes from its beginning\n\nbuffers\n";
+  s += fmt::format("{} calls; arena {} bytes, at least {} in use at once\n", g.nodes.size(), g.arena_bytes,
+                   g.live_bytes_at_most());
+  s += "x: exists outside the step; b: lies in the arena, or over an x that is written later; +n: bytes from its "
+       "beginning\n\nbuffers\n";
   std::vector<compile::Lifetime> life = compile::lifetimes(g);
   for (size_t b = 0; b < g.buffers.size(); ++b) {
     const compile::Buffer& x = g.buffers[b];
     if (!life[b].used()) continue;
-    s += fmt::format("  {}{} {} bytes{}, calls {} to {}{}\n", x.external ? "x" : "b", b, x.bytes,
-                     x.external ? "" : fmt::format(" at {}", x.offset), life[b].first, life[b].last, x.output ? ", returned" : "");
+    s +=
+        fmt::format("  {}{} {} bytes{}, calls {} to {}{}\n", x.external ? "x" : "b", b, x.bytes,
+                    x.external ? "" : fmt::format(" at {}{}", x.over >= 0 ? fmt::format("x{}+", x.over) : "", x.offset),
+                    life[b].first, life[b].last, x.output ? ", returned" : "");
   }
   return s + "\ncalls\n" + listing(g);
 }
@@ -108,31 +113,37 @@ std::string page(const compile::Compilation& c, const std::string& title) {
   std::string shapes;
   for (size_t b = 0; b < g.buffers.size(); ++b) {
     const compile::Buffer& x = g.buffers[b];
-    if (x.external || !life[b].used()) continue;
+    if (x.external || x.over >= 0 || !life[b].used()) continue;
     double left = life[b].first / calls * width, right = std::min<double>(life[b].last + 1, calls) / calls * width;
     double top = height - double(x.offset + x.bytes) / bytes * height;
-    const char* colour = x.holds.rank < 0 ? "#b8b8b8" : x.category == MemoryCategory::activation ? "#4878a8" : "#d08a3c";
+    const char* colour = x.holds.rank < 0                           ? "#b8b8b8"
+                         : x.category == MemoryCategory::activation ? "#4878a8"
+                                                                    : "#d08a3c";
     shapes += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"><title>b{} {} {}, calls {} to {}, {}</title></rect>\n",
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"><title>b{} {} {}, calls {} to "
+        "{}, {}</title></rect>\n",
         left, top, std::max(0.5, right - left), std::max(0.3, double(x.bytes) / bytes * height), colour, b,
         x.holds.rank < 0 ? "scratch" : type_text(x.holds), bytes_text(double(x.bytes)), life[b].first, life[b].last,
         escaped(x.range ? x.range->path() : ""));
   }
   return fmt::format(
       "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title>\n"
-      "<style>body{{font:14px sans-serif;margin:2em;max-width:1240px}}svg{{border:1px solid #ccc;background:#fafafa;width:100%}}"
+      "<style>body{{font:14px sans-serif;margin:2em;max-width:1240px}}svg{{border:1px solid "
+      "#ccc;background:#fafafa;width:100%}}"
       "rect{{stroke:#fff;stroke-width:.3}}pre{{font-size:12px;overflow-x:auto}}</style>\n"
-      "<h1>{0}</h1><p>{1} calls; arena {2}, at least {3} in use at once. Calls from left to right, addresses upwards; blue: activations, "
+      "<h1>{0}</h1><p>{1} calls; arena {2}, at least {3} in use at once. Calls from left to right, addresses upwards; "
+      "blue: activations, "
       "orange: temporaries, grey: scratch. Point at a rectangle.</p>\n"
       "<svg viewBox=\"0 0 {4} {5}\" role=\"img\" aria-label=\"memory plan\">\n{6}</svg>\n<pre>{7}</pre></html>\n",
-      escaped(title), g.nodes.size(), bytes_text(double(g.arena_bytes)), bytes_text(double(g.live_bytes_at_most())), width, height, shapes,
-      escaped(text(c, title)));
+      escaped(title), g.nodes.size(), bytes_text(double(g.arena_bytes)), bytes_text(double(g.live_bytes_at_most())),
+      width, height, shapes, escaped(text(c, title)));
 }
 
 Json operand_json(const Operand& o, const TensorRef& t) {
   Json dims = Json::array(), strides = Json::array();
   for (int d = 0; d < t.rank; ++d) dims.push_back(t.dims[d]), strides.push_back(t.strides[d]);
-  return {{"buffer", o.buffer}, {"offset", o.offset}, {"dtype", name_of(t.dtype)}, {"dims", dims}, {"strides", strides}};
+  return {
+      {"buffer", o.buffer}, {"offset", o.offset}, {"dtype", name_of(t.dtype)}, {"dims", dims}, {"strides", strides}};
 }
 
 }  // namespace
@@ -146,6 +157,7 @@ Json graph_json(const Graph& g) {
                        {"kind", x.external ? "external" : "own"},
                        {"category", x.external ? Json() : Json(name_of(x.category))},
                        {"offset", x.external ? Json() : Json(x.offset)},
+                       {"over", x.over >= 0 ? Json(x.over) : Json()},
                        {"first", life[b].first},
                        {"last", life[b].last},
                        {"returned", x.output}});
@@ -167,7 +179,11 @@ Json graph_json(const Graph& g) {
                      {"other_flops", node.cost.other_flops},
                      {"bytes", node.bytes}});
   }
-  return {{"schema", graph_schema}, {"device", name_of(g.device)}, {"arena_bytes", g.arena_bytes}, {"buffers", buffers}, {"calls", calls}};
+  return {{"schema", graph_schema},
+          {"device", name_of(g.device)},
+          {"arena_bytes", g.arena_bytes},
+          {"buffers", buffers},
+          {"calls", calls}};
 }
 
 void check_dump_name(const std::string& path) {

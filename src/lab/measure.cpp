@@ -39,8 +39,7 @@ std::vector<double> Measurement::timed_phase_ms(size_t phase) const { return tim
 bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress& progress) {
   CachingAllocator& allocator = allocator_of(work.device);
   m.phases_ms.resize(size_t(work.phases));
-  Event start(work.device),
-      ends[4] = {Event(work.device), Event(work.device), Event(work.device), Event(work.device)};
+  Event start(work.device), ends[4] = {Event(work.device), Event(work.device), Event(work.device), Event(work.device)};
   auto begin = steady_ns();
   for (int64_t i = 0; i < work.warmup + timed; ++i) {
     if (interrupted()) return false;

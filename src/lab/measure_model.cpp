@@ -29,7 +29,8 @@ std::optional<Measurement> measure(const RunConfig& c, int64_t timed, const Make
     Workload work(c, c.device, make_model);
     synchronize(c.device);
     m.setup_ms = ms_since(begin);
-    TimedWork passes{c.device, c.text(), c.mode == Mode::compiled ? 0 : phase_count(c.pass), c.warmup, [&](const auto& mark) { work.run(mark); }};
+    TimedWork passes{c.device, c.text(), c.mode == Mode::compiled ? 0 : phase_count(c.pass), c.warmup,
+                     [&](const auto& mark) { work.run(mark); }};
     if (!time_passes(passes, timed, m, progress)) return {};
     if (work.loss().defined()) m.loss = item(work.loss());
     if (const compile::Compilation* compiled = work.compilation()) m.compiled = compilation_json(*compiled);

@@ -13,17 +13,21 @@ class OpClock : public Interceptor {
  public:
   void launching(const OpCall&) override { begin_ = steady_ns(); }
   void called(const OpCall& call, TensorPtrs, const Outputs&) override {
-    if (!call.op.kernel) return;
+    if (call.op.kernel) add(call.op);
+  }
+  void replaying(const OpDef&) override { begin_ = steady_ns(); }
+  void replayed(const OpDef& op, const Cost&, double) override { add(op); }
+  std::vector<Activity> activities;
+
+ private:
+  void add(const OpDef& op) {
     Activity a;
-    a.name = call.op.name;
+    a.name = op.name;
     a.begin_ns = begin_;
     a.end_ns = steady_ns();
     a.range = Range::current().id;
     activities.push_back(std::move(a));
   }
-  std::vector<Activity> activities;
-
- private:
   int64_t begin_ = 0;
 };
 

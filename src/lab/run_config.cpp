@@ -39,7 +39,11 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
 
 std::string RunConfig::text() const {
   return fmt::format("{}, batch {}, ctx {}, {}, {} attention, {}{}", model.name, batch, model.ctx, precision.name,
-                     name_of(model.attention.kind), mode == Mode::eager ? "" : passes == "all" ? "compiled " : "compiled (" + passes + ") ", name_of(pass));
+                     name_of(model.attention.kind),
+                     mode == Mode::eager ? ""
+                     : passes == "all"   ? "compiled "
+                                         : "compiled (" + passes + ") ",
+                     name_of(pass));
 }
 
 std::string maths_text(const Precision& p) {

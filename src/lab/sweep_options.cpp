@@ -171,8 +171,8 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
               for (const std::string& mode : o.mode)
                 for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
                   compile::passes_named(passes);
-                  runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode), passes,
-                                  warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
+                  runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
+                                  passes, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
                   choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
                   check_run(runs.back(), o, existence);
                 }

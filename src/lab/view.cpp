@@ -18,11 +18,11 @@ View view_of(const Json& record) {
   } catch (const Json::exception& e) {
     fail_with(ErrorKind::usage, "the record of \"{}\" lacks something it needs: {}", command, message_of(e));
   }
-  fail_with(
-      ErrorKind::usage,
-      "the record is of an unknown command \"{}\"; this version shows bench, profile, memory model, compile model, precision and "
-      "doctor",
-      command);
+  fail_with(ErrorKind::usage,
+            "the record is of an unknown command \"{}\"; this version shows bench, profile, memory model, compile "
+            "model, precision and "
+            "doctor",
+            command);
 }
 
 }  // namespace sinter::lab

@@ -19,7 +19,7 @@ class Workload {
   //   forward-backward   loss and gradients, old gradients forgotten first
   //   step               and the optimizer
   void run(const std::function<void(int)>& mark = {});
-  void forward();                               // logits without a tape, whatever the pass
+  void forward();  // logits without a tape, whatever the pass
   const compile::Compilation* compilation() const { return compiled_ ? &compiled_->compilation() : nullptr; }
   const Tensor& loss() const { return loss_; }  // of the last pass; undefined after a forward pass
   Parameters& parameters() { return trainer_.parameters(); }

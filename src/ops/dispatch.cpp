@@ -151,7 +151,8 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
 
 void refuse_while_tracing(const char* what) {
   check(!context().recorder,
-        "{} while a step is traced: nothing is computed yet, so no value can be read or brought in; do it before or after the step, or run "
+        "{} while a step is traced: nothing is computed yet, so no value can be read or brought in; do it before or "
+        "after the step, or run "
         "it in eager mode",
         what);
 }

@@ -27,6 +27,9 @@ class Interceptor {
   // `inputs` are what the caller passed (a parameter stays itself), `used` what the kernel read after the precision
   // policy (a parameter's 16-bit copy).
   virtual void called(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) = 0;
+  // The same for a call of a compiled step, whose tensors are long gone. Where many are launched as one, the first is not called.
+  virtual void replaying(const OpDef&) {}
+  virtual void replayed(const OpDef&, const Cost&, [[maybe_unused]] double bytes) {}
   virtual ~Interceptor() = default;
   Interceptor* next = nullptr;
 };

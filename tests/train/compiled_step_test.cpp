@@ -110,14 +110,15 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
       std::vector<Touch> all;
       auto add = [&](int buffer, int64_t begin, int64_t end, bool writes) {
         const compile::Buffer& b = g.buffers[size_t(buffer)];
-        int64_t base = b.external ? 0 : b.offset;
-        all.push_back({b.external.get(), base + begin, base + end, writes});
+        int64_t base = g.base_of(b);
+        all.push_back({g.storage_of(b).get(), base + begin, base + end, writes});
       };
       node.for_each_access([&](const compile::Operand& x, const TensorRef& r, bool, bool writes) {
         compile::Span s = compile::span_of(r, x.offset);
         add(x.buffer, s.begin, s.end, writes);
       });
-      if (node.workspace.buffer >= 0) add(node.workspace.buffer, 0, g.buffers[size_t(node.workspace.buffer)].bytes, true);
+      if (node.workspace.buffer >= 0)
+        add(node.workspace.buffer, 0, g.buffers[size_t(node.workspace.buffer)].bytes, true);
       return all;
     };
     for (size_t i = 0; i < n; ++i)
@@ -144,7 +145,8 @@ TEST(CompiledStep, TurnsAWrongTokenIdIntoNaN) {
 TEST(CompiledStepGpu, EqualsEagerBitForBit) {
   SINTER_REQUIRE_GPU();
   for (const Case& k : cases)
-    for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}, {{"graph"}}})
+    for (const compile::CompileOptions& how :
+         {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}, {{"graph"}}})
       expect_same_bits(k, DeviceType::cuda, how);
 }
 

@@ -79,7 +79,8 @@ class CudaBackend final : public DeviceBackend {
     cudaStream_t s;
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    check_cuda(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, low_priority ? least : greatest), "cudaStreamCreateWithPriority");
+    check_cuda(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, low_priority ? least : greatest),
+               "cudaStreamCreateWithPriority");
     return s;
   }
   void destroy_stream(void* s) override { check_teardown(cudaStreamDestroy(as_stream(s)), "cudaStreamDestroy"); }

@@ -10,7 +10,8 @@ Report remove_dead_code(Graph& graph) {
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& n = graph.nodes[i];
     bool used = false;
-    n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) { used |= writes && needed[size_t(o.buffer)]; });
+    n.for_each_access(
+        [&](const Operand& o, const TensorRef&, bool, bool writes) { used |= writes && needed[size_t(o.buffer)]; });
     dead[i] = !used;
     if (dead[i]) {
       report.lines.push_back(n.range->path());

@@ -1,5 +1,9 @@
-// The memory plan: every buffer of the step gets an offset in one arena, so that no two that are in use together overlap. The largest are
-// placed first, each at the lowest offset that is free for as long as it lives.
+// The memory plan: every buffer of the step gets a place, so that no two that are in use together overlap. The largest are placed first,
+// each at the lowest offset that is free for as long as it lives.
+//
+// Note [Over gradients]: places are in the arena, or over memory that exists anyway and that the step overwrites before it reads it: the
+// flat gradient buffer. Its ranges are filled from the last layer's to the first's while the activations of those layers die, so that most
+// activations cost no memory of their own.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -16,34 +20,122 @@ std::vector<size_t> own_buffers(const Graph& graph, const std::vector<Lifetime>&
   return own;
 }
 
+// Where buffers can be placed: what is taken, by offset.
+struct Space {
+  struct Taken {
+    Span span;
+    Lifetime life;
+  };
+  int over = -1;             // an existing buffer; -1: the arena
+  int64_t size = INT64_MAX;  // the arena grows
+  std::vector<Taken> taken = {};
+
+  // The lowest offset that is free, or -1.
+  int64_t find(int64_t bytes, const Lifetime& life) const {
+    int64_t at = 0;
+    for (const Taken& t : taken) {
+      if (!life.meets(t.life)) continue;
+      if (at + bytes <= t.span.begin) break;
+      at = std::max(at, aligned(t.span.end));
+    }
+    return size - at >= bytes ? at : -1;
+  }
+  void take(const Taken& t) {
+    taken.insert(std::upper_bound(taken.begin(), taken.end(), t,
+                                  [](const Taken& a, const Taken& b) { return a.span.begin < b.span.begin; }),
+                 t);
+  }
+};
+
+bool is_dense(const TensorRef& t) {
+  Span s = span_of(t, 0);
+  int64_t bytes = size_of(t.dtype);
+  for (int d = 0; d < t.rank; ++d) bytes *= t.dims[d];
+  return s.end - s.begin == bytes;
+}
+
+// Existing buffers that the step overwrites, with what is taken of them: from its first write on what it writes, and always what it does not
+// write, or reads before.
+std::vector<Space> overwritten(const Graph& graph) {
+  struct Range {
+    Span span;
+    int first_write;  // 0: must not be used
+  };
+  std::vector<std::vector<Range>> ranges(graph.buffers.size());
+  std::vector<bool> unfit(graph.buffers.size());
+  int end = int(graph.nodes.size());
+  auto each = [&](auto&& f) {
+    for (int n = 0; n < end; ++n)
+      graph.nodes[size_t(n)].for_each_access([&](const Operand& o, const TensorRef& t, bool reads, bool writes) {
+        const Buffer& b = graph.buffers[size_t(o.buffer)];
+        if (b.external && !b.output) f(n, size_t(o.buffer), t, span_of(t, o.offset), reads, writes);
+      });
+  };
+  each([&](int n, size_t b, const TensorRef& t, Span span, bool, bool writes) {
+    if (!writes) return;
+    bool known = false, overlaps = false;
+    for (const Range& r : ranges[b]) {
+      known |= r.span.begin <= span.begin && span.end <= r.span.end;
+      overlaps |= r.span.overlaps(span);
+    }
+    if (known) return;
+    unfit[b] = unfit[b] || overlaps || !is_dense(t);
+    ranges[b].push_back({span, n});
+  });
+  each([&](int n, size_t b, const TensorRef&, Span span, bool reads, bool) {
+    if (!reads) return;
+    for (Range& r : ranges[b])
+      if (r.first_write >= n && r.span.overlaps(span)) r.first_write = 0;
+  });
+  std::vector<Space> spaces;
+  for (size_t b = 0; b < graph.buffers.size(); ++b) {
+    bool any = std::any_of(ranges[b].begin(), ranges[b].end(), [](const Range& r) { return r.first_write > 0; });
+    if (!any || unfit[b]) continue;
+    Space s{int(b), graph.buffers[b].bytes};
+    std::sort(ranges[b].begin(), ranges[b].end(),
+              [](const Range& x, const Range& y) { return x.span.begin < y.span.begin; });
+    int64_t at = 0;
+    for (const Range& r : ranges[b]) {
+      if (r.span.begin > at) s.take({{at, r.span.begin}, {0, end}});
+      s.take({r.span, {r.first_write, end}});
+      at = r.span.end;
+    }
+    if (at < s.size) s.take({{at, s.size}, {0, end}});
+    spaces.push_back(std::move(s));
+  }
+  return spaces;
+}
+
 }  // namespace
 
 Report plan_memory(Graph& graph) {
   std::vector<Lifetime> life = lifetimes(graph);
   std::vector<size_t> order = own_buffers(graph, life);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return graph.buffers[a].bytes > graph.buffers[b].bytes; });
-  std::vector<size_t> placed;  // by offset
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return graph.buffers[a].bytes > graph.buffers[b].bytes; });
+  std::vector<Space> spaces = overwritten(graph);
+  spaces.push_back({});
   graph.arena_bytes = 0;
+  int64_t each = 0, over = 0;
   for (size_t b : order) {
     Buffer& buffer = graph.buffers[b];
-    int64_t bytes = aligned(buffer.bytes), at = 0;
-    for (size_t p : placed) {
-      const Buffer& other = graph.buffers[p];
-      if (!life[b].meets(life[p])) continue;
-      if (at + bytes <= other.offset) break;
-      at = std::max(at, other.offset + aligned(other.bytes));
+    int64_t bytes = aligned(buffer.bytes);
+    each += bytes;
+    for (Space& s : spaces) {
+      if (s.over >= 0 && buffer.output) continue;
+      buffer.offset = s.find(bytes, life[b]);
+      if (buffer.offset < 0) continue;
+      buffer.over = s.over;
+      s.take({{buffer.offset, buffer.offset + bytes}, life[b]});
+      if (s.over >= 0) over += bytes;
+      else graph.arena_bytes = std::max(graph.arena_bytes, buffer.offset + bytes);
+      break;
     }
-    buffer.offset = at;
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [&](size_t x, size_t y) { return graph.buffers[x].offset < graph.buffers[y].offset; }),
-                  b);
-    graph.arena_bytes = std::max(graph.arena_bytes, at + bytes);
   }
-  int64_t each = 0;
-  for (size_t b : order) each += aligned(graph.buffers[b].bytes);
   Report report;
-  report.lines.push_back(fmt::format("{} buffers of {} bytes in {} bytes; no plan can do with less than {}", order.size(), each,
-                                     graph.arena_bytes, graph.live_bytes_at_most()));
+  report.lines.push_back(fmt::format(
+      "{} buffers of {} bytes: {} of them over gradients not yet written, the rest in {}; in use at once are {}",
+      order.size(), each, over, graph.arena_bytes, graph.live_bytes_at_most()));
   return report;
 }
 

@@ -64,7 +64,8 @@ Report update_early(Graph& graph) {
       for (size_t i = 0; i < u; ++i)
         graph.nodes[i].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) {
           for (int k = 0; k < part.call.n_in; ++k)
-            if (is_flat(n, k) && o.buffer == part.in[k].buffer && span_of(t, o.offset).overlaps(span_of(part.call.in[k], part.in[k].offset)))
+            if (is_flat(n, k) && o.buffer == part.in[k].buffer &&
+                span_of(t, o.offset).overlaps(span_of(part.call.in[k], part.in[k].offset)))
               last = i;
         });
       after[last].push_back(part);

@@ -18,7 +18,9 @@ Report use_lanes(Graph& graph) {
   int moved = 0, scratch = -1;
   for (Node& n : graph.nodes) {
     bool aside = true;
-    n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) { aside = aside && (!writes || graph.buffers[size_t(o.buffer)].external); });
+    n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
+      aside = aside && (!writes || graph.buffers[size_t(o.buffer)].external);
+    });
     if (!aside) continue;
     n.lane = 1;
     ++moved;
