@@ -110,7 +110,10 @@ Tensor grad_of(const Tensor& x) {
 }
 
 void zero_grad(const Tensor& x) {
-  if (Leaf* l = leaf_of(x)) l->has_grad = false;
+  Leaf* l = leaf_of(x);
+  if (!l) return;
+  l->has_grad = false;
+  if (Recorder* recorder = context().recorder) recorder->leaf_reset(*l);
 }
 
 }  // namespace sinter

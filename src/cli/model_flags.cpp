@@ -66,7 +66,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
       ->group(run);
   add("mode", "NAME,..", "eager, or compiled: the pass is traced once, then replayed as one (default eager)", run);
   add("passes", "NAME+..,..",
-      "of the compiler: all, none, or some (dce, cse, early, lanes, plan, graph) with + between (default all)", run);
+      "of the compiler: all, none, or some (dce, cse, fuse, early, lanes, plan, graph) with + between (default all)",
+      run);
   add("pass", "NAME,..", "forward, forward-backward, step (default step)", run);
   if (passes == Passes::timed) {
     add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);

@@ -52,7 +52,15 @@ Compiled::Compiled(Step step, DeviceType device, CompileOptions options)
   for (const std::string& name : options_.without) check(contains(pass_names(), name), "there is no pass \"{}\"", name);
 }
 
-Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
+Compiled::Traced& Compiled::find_or_compile(const std::vector<Tensor>& inputs) {
+  std::string key = signature(inputs);
+  auto [begin, end] = compilations_.equal_range(key);
+  for (auto it = begin; it != end; ++it)
+    if (it->second->windows.hold()) return *it->second;
+  return *compilations_.emplace(key, compile(inputs))->second;
+}
+
+std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& inputs) {
   auto traced = std::make_unique<Traced>();
   for (const Tensor& t : inputs) {
     check(t.device() == device_, "a step compiled for {} was given an input on {}; move it with to(device)",
@@ -61,7 +69,7 @@ Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
   }
   auto ms_since = [](int64_t begin) { return double(steady_ns() - begin) / 1e6; };
   int64_t begin = steady_ns();
-  Graph graph = trace(step_, traced->inputs, device_);
+  Graph graph = trace(step_, traced->inputs, device_, &traced->windows);
   traced->trace_ms = ms_since(begin);
   begin = steady_ns();
   auto off = [&](const char* name) { return contains(options_.without, name); };
@@ -78,14 +86,14 @@ Compiled::Traced& Compiled::compile(const std::vector<Tensor>& inputs) {
   order_lanes(graph);
   traced->passes_ms = ms_since(begin);
   traced->executable = std::make_unique<Executable>(std::move(graph), !off("graph"));
-  return *(compilations_[signature(inputs)] = std::move(traced));
+  return traced;
 }
 
 const std::vector<Tensor>& Compiled::operator()(const std::vector<Tensor>& inputs) {
-  auto it = compilations_.find(signature(inputs));
-  Traced& t = it == compilations_.end() ? compile(inputs) : *it->second;
+  Traced& t = find_or_compile(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) copy_into(t.inputs[i], inputs[i]);
   t.executable->run();
+  t.windows.replayed();
   last_ = &t;
   return t.executable->outputs();
 }

@@ -35,13 +35,15 @@ class Compiled {
  private:
   struct Traced : Compilation {
     std::vector<Tensor> inputs;
+    Windows windows;
   };
-  Traced& compile(const std::vector<Tensor>& inputs);
+  Traced& find_or_compile(const std::vector<Tensor>& inputs);
+  std::unique_ptr<Traced> compile(const std::vector<Tensor>& inputs);
 
   Step step_;
   DeviceType device_;
   CompileOptions options_;
-  std::map<std::string, std::unique_ptr<Traced>> compilations_;  // by shapes, types and modes
+  std::multimap<std::string, std::unique_ptr<Traced>> compilations_;  // by shapes, types and modes
   Compilation* last_ = nullptr;
 };
 

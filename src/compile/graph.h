@@ -4,9 +4,11 @@
 // and offset, not by tensor: views cost nothing, writing in place and adding to a sum are ordinary calls. Who depends on whom follows from
 // the bytes that calls read and write (Node::for_each_access).
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/fused.h"
 #include "memory/caching_allocator.h"
 #include "ops/op.h"
 #include "profile/range.h"
@@ -60,7 +62,8 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Operand> outputs;  // what the step returned …
   std::vector<TensorRef> output_refs;
-  int64_t arena_bytes = 0;  // by the plan
+  std::vector<std::shared_ptr<const FusedProgram>> programs = {};  // of fused calls
+  int64_t arena_bytes = 0;                                         // by the plan
   int lane_slack =
       0;  // calls of the first lane that may pass before the memory a call of another uses is taken for something else
 

@@ -6,6 +6,8 @@ std::span<const Pass> all_passes() {
   static const Pass passes[] = {
       {"dce", "calls whose results nobody reads are dropped", remove_dead_code},
       {"cse", "calls that compute the same again are dropped", merge_equal_calls},
+      {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
+       fuse_pointwise},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", update_early},
       {"lanes", "weight gradients and updates run beside the chain of activations' gradients", use_lanes},
       {"plan", "buffers that are never in use together share memory", plan_memory},

@@ -2,11 +2,12 @@
 
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace sinter::compile {
 namespace {
 
-// Memory that exists by address only. One for the process, never destroyed: a tensor that wrongly outlives its trace may still be released.
+// Memory that exists by address only. One for each thread, never destroyed: a tensor that wrongly outlives its trace may still be released.
 class TracedMemory : public Allocator {
  public:
   struct Block {
@@ -75,6 +76,14 @@ class Tracer : public Recorder {
     graph_.nodes.push_back(n);
   }
 
+  void leaf_used(GradientTarget& leaf) override { note(leaf, true); }
+  void leaf_reset(GradientTarget& leaf) override { note(leaf, false); }
+
+  Windows windows() {
+    for (Windows::Window& w : windows_.leaves) w.after = static_cast<Leaf&>(*w.leaf).has_grad;
+    return std::move(windows_);
+  }
+
   Graph finish(const std::vector<Tensor>& outputs) {
     for (const Tensor& t : outputs) {
       check(t.defined(), "a traced step returned an empty Tensor");
@@ -87,6 +96,10 @@ class Tracer : public Recorder {
   }
 
  private:
+  void note(GradientTarget& leaf, bool matters) {
+    if (noted_.insert(&leaf).second)
+      windows_.leaves.push_back({&leaf, static_cast<Leaf&>(leaf).has_grad, false, matters});
+  }
   Operand operand(const Tensor& t) {
     const Ref<Storage>& storage = t.impl().storage;
     int64_t offset = static_cast<char*>(t.data()) - static_cast<char*>(storage->data);
@@ -113,6 +126,8 @@ class Tracer : public Recorder {
   Graph graph_;
   std::unordered_map<const Storage*, int> external_;
   std::unordered_map<uint64_t, int> traced_;
+  std::unordered_set<const GradientTarget*> noted_;
+  Windows windows_;
 };
 
 void refuse_what_was_kept() {
@@ -127,7 +142,17 @@ void refuse_what_was_kept() {
 
 }  // namespace
 
-Graph trace(const Step& step, const std::vector<Tensor>& inputs, DeviceType device) {
+bool Windows::hold() const {
+  for (const Window& w : leaves)
+    if (w.matters && static_cast<const Leaf&>(*w.leaf).has_grad != w.before) return false;
+  return true;
+}
+
+void Windows::replayed() const {
+  for (const Window& w : leaves) static_cast<Leaf&>(*w.leaf).has_grad = w.after;
+}
+
+Graph trace(const Step& step, const std::vector<Tensor>& inputs, DeviceType device, Windows* windows) {
   check(!context().recorder, "a step that is being traced cannot trace another");
   TracedMemory::instance().clear();
   Tracer tracer(device);
@@ -135,6 +160,7 @@ Graph trace(const Step& step, const std::vector<Tensor>& inputs, DeviceType devi
   {
     Scoped<Recorder*> recording(context().recorder, &tracer);
     graph = tracer.finish(step(inputs));
+    if (windows) *windows = tracer.windows();
   }
   refuse_what_was_kept();
   return graph;

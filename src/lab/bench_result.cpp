@@ -64,7 +64,7 @@ Json compilation_json(const compile::Compilation& c) {
           {"passes_ms", c.passes_ms},
           {"calls", graph.nodes.size()},
           {"arena_bytes", graph.arena_bytes},
-          {"least_arena_bytes", graph.live_bytes_at_most()},
+          {"live_bytes", graph.live_bytes_at_most()},
           {"captured", c.executable->is_captured()},
           {"passes", passes}};
 }

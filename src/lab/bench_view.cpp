@@ -62,15 +62,19 @@ std::vector<std::string> preamble_of(const Json& record) {
   auto once = [&](const std::string& line) {
     if (said.insert(line).second) lines.push_back(line);
   };
+  std::set<std::string> modes;
+  for (const Json& r : record.at("results"))
+    if (is_ours(r)) modes.insert(r.value("mode", "?"));
   double slowest_clock = 0, max_clock = 0, power = 0;
   std::set<std::string> throttle;
   for (const Json& r : record.at("results")) {
     if (!is_ours(r)) continue;
     once(fmt::format(
-        "model {}: d_model {}, d_ff {}, {} layers, {} heads, vocab {}: {} parameters in {} tensors; attention {}, {}",
+        "model {}: d_model {}, d_ff {}, {} layers, {} heads, vocab {}: {} parameters in {} tensors; attention {}{}",
         r.value("size", "?"), r.value("d_model", 0), r.value("d_ff", 0), r.value("layers", 0), heads_text(r),
         r.value("vocab", 0), grouped(r.value("parameters", int64_t(0))), r.value("tensors", 0),
-        attention_text(r) + (r.value("deterministic", false) ? ", deterministic" : ""), r.value("mode", "?")));
+        attention_text(r) + (r.value("deterministic", false) ? ", deterministic" : ""),
+        modes.size() == 1 ? ", " + *modes.begin() : ""));
     once(fmt::format("maths {} on {}: {}", r.value("dtype", "?"), r.value("device", "?"), r.value("maths", "?")));
     if (!r.contains("clocks")) continue;
     const Json& c = r.at("clocks");

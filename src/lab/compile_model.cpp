@@ -50,6 +50,9 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   if (!options.dump.empty()) check_dump_name(options.dump);
   SweepOptions sweep = options.sweep;
   if (!sweep.device) sweep.device = cuda_backend() ? "cuda" : "cpu";
+  for (const std::string& mode : sweep.mode)
+    check(mode_named(mode) == Mode::compiled,
+          "--mode {}: compile model compiles; time eager mode with bench model --mode eager", mode);
   sweep.mode = {"compiled"};
   sweep = with_defaults(sweep);
   std::vector<RunConfig> runs = expand(sweep, Device::imagined);

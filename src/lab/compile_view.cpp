@@ -12,7 +12,9 @@ View compile_view(const Json& record) {
   for (const Json& r : record.at("results")) {
     const Json& c = r.at("compiled");
     Table t;
-    t.title = "Compiled for " + r.value("device", "?") + ": " + config_text(r);
+    std::string passes = r.at("config").value("passes", "all");
+    t.title = "Compiled for " + r.value("device", "?") + ": " + config_text(r) +
+              (passes == "all" ? "" : ", passes " + passes);
     t.columns = {{"pass", true},         {"calls before"}, {"after"},
                  {"bytes moved before"}, {"after"},        {"what it does", true}};
     for (const Json& p : c.at("passes"))
@@ -22,7 +24,7 @@ View compile_view(const Json& record) {
     t.notes = {
         fmt::format(
             "arena {}; of the step's own buffers at most {} are in use at once; traced in {} ms, passes took {} ms.",
-            bytes_text(c.at("arena_bytes").get<double>()), bytes_text(c.at("least_arena_bytes").get<double>()),
+            bytes_text(c.at("arena_bytes").get<double>()), bytes_text(c.at("live_bytes").get<double>()),
             significant(c.at("trace_ms").get<double>(), 3), significant(c.at("passes_ms").get<double>(), 3)),
         "bytes moved: inputs read once and outputs written once, summed over the calls. Nothing was run."};
     view.tables.push_back(t);

@@ -63,8 +63,11 @@ std::string listing(const Graph& g) {
       join(to, operand_text(g, node.out[j], node.call.out[j]) + (node.call.accumulates(j) ? " (+=)" : ""));
     for (int i = 0; i < node.call.n_in; ++i)
       join(from, operand_text(g, node.in[i], node.call.in[i]) + (node.op->mutates >> i & 1 ? " (in place)" : ""));
-    s += fmt::format("{:5}  {:24}  {}{}({})\n       {:24}  in {}\n", n, node.op->name, to.empty() ? "" : to + " = ",
-                     node.op->name, from, "", node.range->path());
+    std::string waits;
+    for (int w : node.waits) join(waits, std::to_string(w));
+    s +=
+        fmt::format("{:5}  {}{}({})\n       in {}{}{}\n", n, to.empty() ? "" : to + " = ", node.op->name, from,
+                    node.range->path(), node.lane ? ", second lane" : "", waits.empty() ? "" : ", after call " + waits);
   }
   return s;
 }
@@ -72,8 +75,8 @@ std::string listing(const Graph& g) {
 std::string text(const compile::Compilation& c, const std::string& title) {
   const Graph& g = c.executable->graph();
   std::string s = title + "\n";
-  s += fmt::format("{} calls; arena {} bytes, at least {} in use at once\n", g.nodes.size(), g.arena_bytes,
-                   g.live_bytes_at_most());
+  s += fmt::format("{} calls; arena {} bytes; of its own buffers at most {} bytes are in use at once\n", g.nodes.size(),
+                   g.arena_bytes, g.live_bytes_at_most());
   s += "x: exists outside the step; b: lies in the arena, or over an x that is written later; +n: bytes from its "
        "beginning\n\nbuffers\n";
   std::vector<compile::Lifetime> life = compile::lifetimes(g);
@@ -131,7 +134,8 @@ std::string page(const compile::Compilation& c, const std::string& title) {
       "<style>body{{font:14px sans-serif;margin:2em;max-width:1240px}}svg{{border:1px solid "
       "#ccc;background:#fafafa;width:100%}}"
       "rect{{stroke:#fff;stroke-width:.3}}pre{{font-size:12px;overflow-x:auto}}</style>\n"
-      "<h1>{0}</h1><p>{1} calls; arena {2}, at least {3} in use at once. Calls from left to right, addresses upwards; "
+      "<h1>{0}</h1><p>{1} calls; arena {2}; of its own buffers at most {3} are in use at once (those over gradients "
+      "are not drawn). Calls from left to right, addresses upwards; "
       "blue: activations, "
       "orange: temporaries, grey: scratch. Point at a rectangle.</p>\n"
       "<svg viewBox=\"0 0 {4} {5}\" role=\"img\" aria-label=\"memory plan\">\n{6}</svg>\n<pre>{7}</pre></html>\n",
@@ -156,7 +160,7 @@ Json graph_json(const Graph& g) {
     buffers.push_back({{"bytes", x.bytes},
                        {"kind", x.external ? "external" : "own"},
                        {"category", x.external ? Json() : Json(name_of(x.category))},
-                       {"offset", x.external ? Json() : Json(x.offset)},
+                       {"offset", x.external || !life[b].used() ? Json() : Json(x.offset)},
                        {"over", x.over >= 0 ? Json(x.over) : Json()},
                        {"first", life[b].first},
                        {"last", life[b].last},
@@ -171,6 +175,9 @@ Json graph_json(const Graph& g) {
       if (w) writes.push_back(operand_json(o, t));
     });
     calls.push_back({{"op", node.op->name},
+                     {"lane", node.lane},
+                     {"waits", node.waits},
+                     {"workspace", node.workspace.buffer >= 0 ? Json(node.workspace.buffer) : Json()},
                      {"range", node.range->path()},
                      {"reads", reads},
                      {"writes", writes},
@@ -180,7 +187,7 @@ Json graph_json(const Graph& g) {
                      {"bytes", node.bytes}});
   }
   return {{"schema", graph_schema},
-          {"device", name_of(g.device)},
+          {"device", name_of(g.target)},
           {"arena_bytes", g.arena_bytes},
           {"buffers", buffers},
           {"calls", calls}};

@@ -157,6 +157,7 @@ void set_threads(const SweepOptions& o) {
 
 std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
   std::vector<RunConfig> runs;
+  for (const std::string& passes : o.passes) compile::passes_named(passes);
   check(*o.seed >= 0, "--seed must not be negative, and is {}", *o.seed);
   bool absent_gpu = existence == Device::imagined && *o.device == "cuda";
   DeviceType device = absent_gpu ? DeviceType::cuda : device_named(*o.device);
@@ -170,7 +171,6 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
             for (const std::string& attention : o.attention)
               for (const std::string& mode : o.mode)
                 for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
-                  compile::passes_named(passes);
                   runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
                                   passes, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
                   choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));

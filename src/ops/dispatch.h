@@ -56,6 +56,10 @@ class Recorder {
   virtual Allocator& allocator() = 0;
   // `kernel` is what would have been launched; its pointers lie in the storages of the call's tensors, or are the recorder's.
   virtual void record(const OpCall& call, const Outputs& outputs, const KernelCall& kernel) = 0;
+  // A leaf's window of accumulation matters to what is recorded: backward is about to add to its gradient or to overwrite it; or a new window
+  // begins, whatever was before.
+  virtual void leaf_used(GradientTarget& leaf) = 0;
+  virtual void leaf_reset(GradientTarget& leaf) = 0;
   virtual ~Recorder() = default;
 };
 // Refuses what would need a value, or bring one from the host, while calls are only recorded.

@@ -7,6 +7,8 @@ namespace sinter::ops {
 // pointwise.cpp
 extern const OpDef add, sub, mul, div, neg, exp, log, sqrt, rsqrt, sigmoid, silu, gelu, tanh, relu, square, affine,
     where, cast, copy, sigmoid_backward, silu_backward, gelu_backward, tanh_backward, relu_backward;
+// fused.cpp: what the compiler makes of several; nobody calls it
+extern const OpDef fused;
 // view.cpp
 extern const OpDef reshape, transpose, slice, expand;
 // reduce.cpp

@@ -89,6 +89,7 @@ void Trainer::optimizer_step(double learning_rate) {
 
 void Trainer::before_trace(bool with_optimizer) {
   if (with_optimizer) optimizer().allocate();
+  else if (options_.precision.loss_scaling) optimizer();  // its state holds the scale
   parameters_.allocate_grad();
   parameters_.refresh_low_copy();
 }

@@ -160,7 +160,7 @@ lab::RunConfig run_config(DeviceType device, const char* dtype, lab::Pass pass) 
 }
 
 void expect_predicted_memory(DeviceType device) {
-  for (const char* dtype : {"fp32", "bf16"})
+  for (const char* dtype : {"fp32", "bf16", "fp16"})
     for (lab::Pass pass : {lab::Pass::forward, lab::Pass::forward_backward, lab::Pass::step}) {
       lab::RunConfig c = run_config(device, dtype, pass);
       lab::Need need = lab::predict(c, make_transformer);

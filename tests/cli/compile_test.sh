@@ -1,0 +1,154 @@
+#!/bin/sh
+# compile model: its table, its record, its dumps, what it refuses; and compiled beside eager: the same loss, the predicted memory.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export SINTER_CACHE_DIR="$work/cache"
+fail() { echo "FAILED: $*"; exit 1; }
+has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2"; }
+shape="--d-model 32 --d-ff 64 --layers 2 --heads 4 --vocab 97 --ctx 16 --batch 2"
+python=
+if python3 -c 'import json' 2> /dev/null; then python=python3; fi
+
+# The table, the reasons, and the same again from the record. Nothing is run, so a GPU need not be there.
+for device in cpu cuda; do
+  "$SINTER" compile model $shape --device $device --dtype bf16 --explain --json "$work/r.json" --table "$work/t.md" > "$work/out.txt" \
+    2> "$work/progress.txt" || fail "compile model --device $device: $(cat "$work/progress.txt")"
+  for text in "Compiled for $device" 'calls before' 'bytes moved before' 'dce' 'cse' 'plan' 'arena' 'in use at once' 'Nothing was run' \
+              'step/backward/layers.*/ffn/w2/again/swiglu is step/forward/layers.*/ffn/swiglu'; do
+    has "$work/out.txt" "$text"
+  done
+  for field in '"schema": "sinter.record.v1"' '"command": "compile model"' '"compiled"' '"arena_bytes"' '"calls_before"' '"bytes_after"' \
+               "\"device\": \"$device\""; do
+    has "$work/r.json" "$field"
+  done
+  "$SINTER" show "$work/r.json" --table "$work/again.md" > "$work/again.txt"
+  cmp "$work/out.txt" "$work/again.txt" || fail "show prints another table"
+  cmp "$work/t.md" "$work/again.md" || fail "show writes another table"
+done
+has "$work/out.txt" 'calls in the second lane'
+"$SINTER" compile model $shape --device cpu --json - > "$work/pure.json" 2> /dev/null
+[ "$(head -c 1 "$work/pure.json")" = "{" ] || fail "--json - mixes text into the record"
+"$SINTER" compile model $shape --device cuda --pass forward,step --passes none,all > "$work/several.txt" 2> /dev/null
+[ "$(grep -c '^Compiled for cuda' "$work/several.txt")" -eq 4 ] || fail "two passes by two sets of compiler passes are not four tables"
+
+# Dumps, by suffix.
+for device in cpu cuda; do
+  for suffix in txt dot html json; do
+    "$SINTER" compile model $shape --device $device --dtype bf16 --dump "$work/$device.$suffix" > /dev/null 2>&1
+    [ -s "$work/$device.$suffix" ] || fail "--dump wrote no .$suffix for $device"
+  done
+  for text in 'buffers' 'calls' 'returned' 'linear_weight_grad' 'in step/forward/layers.1/attn/qkv/linear' '(in place)'; do
+    has "$work/$device.txt" "$text"
+  done
+  [ "$(head -n 1 "$work/$device.dot")" = "digraph step {" ] || fail "the .dot does not begin with digraph"
+  [ "$(tail -n 1 "$work/$device.dot")" = "}" ] || fail "the .dot does not end"
+  for text in '<!doctype html>' '<svg' '<rect' '</html>'; do has "$work/$device.html" "$text"; done
+  if grep -qE '(src|href)="?https?:' "$work/$device.html"; then fail "the page asks the network"; fi
+  has "$work/$device.json" '"schema": "sinter.graph.v1"'
+  [ -n "$python" ] || continue
+  "$python" - "$work/$device.json" <<'END' || fail "the graph for $device is not as it should be"
+import json, sys
+
+graph = json.load(open(sys.argv[1]))
+assert graph["schema"] == "sinter.graph.v1", graph["schema"]
+buffers, calls = graph["buffers"], graph["calls"]
+own = []
+for i, b in enumerate(buffers):
+    assert b["kind"] in ("external", "own"), b
+    if b["kind"] == "external":
+        assert b["offset"] is None and b["over"] is None, (i, b)
+    elif b["first"] >= 0:  # -1: no call uses it any more
+        assert b["offset"] >= 0, (i, b)
+        assert b["over"] is None or buffers[b["over"]]["kind"] == "external", (i, b)
+        room = graph["arena_bytes"] if b["over"] is None else buffers[b["over"]]["bytes"]
+        assert b["offset"] + b["bytes"] <= room, (i, b)
+        own.append(b)
+assert any(b["over"] is not None for b in own), "nothing lies over gradients"
+for i, a in enumerate(own):  # what is in use at the same time lies apart
+    for b in own[i + 1:]:
+        meets = a["over"] == b["over"] and a["first"] <= b["last"] and b["first"] <= a["last"]
+        apart = a["offset"] + a["bytes"] <= b["offset"] or b["offset"] + b["bytes"] <= a["offset"]
+        assert apart or not meets, (a, b)
+assert sum(b["returned"] for b in buffers) == 1, "one loss is returned"
+assert calls, "no calls"
+for n, call in enumerate(calls):
+    assert all(0 <= a < n for a in call["after"]), (n, call["after"])
+    for operand in call["reads"] + call["writes"]:
+        b = buffers[operand["buffer"]]
+        assert b["first"] <= n <= b["last"], (n, operand)
+        assert 0 <= operand["offset"] <= b["bytes"] and len(operand["dims"]) == len(operand["strides"]), (n, operand)
+    assert call["op"] and call["range"] and call["writes"], (n, call)
+END
+done
+calls_with() {
+  "$SINTER" compile model $shape --device cpu --passes "$1" --dump "$work/calls.txt" > /dev/null 2>&1
+  sed -n 's/^\([0-9]*\) calls;.*/\1/p' "$work/calls.txt"
+}
+none=$(calls_with none) cse=$(calls_with cse)
+[ "$cse" -lt "$none" ] || fail "cse leaves $cse calls of $none"
+
+# refused 'words the message must have, | between them' arguments…: exit code 2, one line on stderr, nothing on stdout, no file.
+refused() {
+  words=$1
+  shift
+  command="sinter $*"
+  code=0
+  "$SINTER" "$@" > "$work/refused.txt" 2> "$work/err.txt" || code=$?
+  [ "$code" -eq 2 ] || fail "$command: exit code $code, not 2: $(cat "$work/err.txt")"
+  [ "$(wc -l < "$work/err.txt")" -eq 1 ] || fail "$command: stderr is not one line: $(cat "$work/err.txt")"
+  [ ! -s "$work/refused.txt" ] || fail "$command: stdout is not empty"
+  old_ifs=$IFS
+  IFS='|'
+  for word in $words; do
+    grep -qF -- "$word" "$work/err.txt" || fail "$command: the message lacks '$word': $(cat "$work/err.txt")"
+  done
+  IFS=$old_ifs
+  for file in "$work"/no.*; do
+    if [ -e "$file" ]; then fail "$command: refused, but wrote $file"; fi
+  done
+}
+compile="compile model $shape --device cpu"
+refused 'pass "fold"|dce|plan|all, none' $compile --passes fold
+refused 'pass "fold"' $compile --passes dce+fold
+refused 'pass ""' $compile --passes dce+
+refused 'passes' $compile --passes ''
+refused 'pass "fold"|dce|plan' bench model $shape --device cpu --mode compiled --passes fold
+refused 'mode lazy|eager|compiled' bench model $shape --device cpu --mode lazy
+refused 'dump|.svg|.txt, .dot, .html or .json' $compile --dump "$work/no.svg"
+refused 'dump|one configuration|2' $compile --dtype fp32,bf16 --dump "$work/no.txt"
+refused 'dump|one configuration|3' $compile --passes none,cse,all --dump "$work/no.json"
+refused 'dump|missing' $compile --dump "$work/missing/no.txt"
+refused 'json|dump|same file' $compile --dump "$work/no.json" --json "$work/./no.json"
+refused 'size|huge' compile model --size huge
+refused 'device|tpu' compile model --device tpu
+
+# Compiled beside eager: both rows, the same loss, and the memory that was predicted.
+run="$shape --device cpu --dtype bf16 --warmup 1 --steps 3"
+"$SINTER" bench model $run --mode eager,compiled --json "$work/b.json" > "$work/bench.txt" 2> /dev/null
+for text in ' eager ' ' compiled ' 'speed-up'; do has "$work/bench.txt" "$text"; done
+for field in '"mode": "eager"' '"mode": "compiled"' '"passes": "all"' '"trace_ms"' '"arena_bytes"'; do has "$work/b.json" "$field"; done
+[ "$(grep -c '"loss"' "$work/b.json")" -eq 2 ] || fail "bench model: not two losses"
+[ "$(grep '"loss"' "$work/b.json" | sort -u | wc -l)" -eq 1 ] || fail "compiled has another loss: $(grep '"loss"' "$work/b.json")"
+if [ -n "$python" ]; then
+  "$python" - "$work/b.json" <<'END' || fail "the results of eager and compiled are not as they should be"
+import json, sys
+
+eager, compiled = json.load(open(sys.argv[1]))["results"]
+assert (eager["mode"], compiled["mode"]) == ("eager", "compiled")
+assert eager["passes"] is None and "compiled" not in eager
+assert compiled["passes"] == "all" and compiled["compiled"]["calls"] > 0
+assert eager["loss"] == compiled["loss"], (eager["loss"], compiled["loss"])
+for r in (eager, compiled):
+    assert r["status"] == "ok" and r["peak_bytes"] == r["predicted_peak_bytes"], (r["mode"], r["peak_bytes"], r["predicted_peak_bytes"])
+END
+fi
+"$SINTER" show "$work/b.json" > "$work/again.txt"
+cmp "$work/bench.txt" "$work/again.txt" || fail "show prints another benchmark"
+"$SINTER" bench model $run --ablate > "$work/ablate.txt" 2> /dev/null
+for text in ' eager ' 'compiled: none' 'compiled: dce ' '+graph'; do has "$work/ablate.txt" "$text"; done
+
+# A replayed call keeps the range it was traced in.
+"$SINTER" profile model $run --mode compiled > "$work/profile.txt" 2> /dev/null
+for text in 'step/backward/layers.*/ffn/gate_up' 'linear_weight_grad' 'attributed to ranges'; do has "$work/profile.txt" "$text"; done
+echo "compile model is as it should be"
