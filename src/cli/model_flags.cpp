@@ -68,6 +68,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
   add("passes", "NAME+..,..",
       "of the compiler: all, none, or some (dce, cse, fuse, early, lanes, plan, graph) with + between (default all)",
       run);
+  add("memory_budget", "GIB",
+      "a compiled pass computes again what would make it take more than this (default: no limit)", run);
   add("pass", "NAME,..", "forward, forward-backward, step (default step)", run);
   if (passes == Passes::timed) {
     add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);

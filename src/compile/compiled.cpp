@@ -22,6 +22,48 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+std::vector<Report> run_passes(Graph& graph, const CompileOptions& options) {
+  std::vector<Report> reports;
+  for (const Pass& p : all_passes()) {
+    if (contains(options.without, p.name)) {
+      if (p.run == plan_memory) plan_without_reuse(graph);
+      continue;
+    }
+    int64_t nodes = int64_t(graph.nodes.size());
+    double bytes = bytes_moved(graph);
+    Report r = p.run(graph);
+    r.pass = p.name;
+    r.nodes_before = nodes, r.nodes_after = int64_t(graph.nodes.size());
+    r.bytes_before = bytes, r.bytes_after = bytes_moved(graph);
+    reports.push_back(std::move(r));
+  }
+  return reports;
+}
+
+// Keeps as many results that eager mode computes again as the budget allows. The more are kept, the more memory it takes, nearly always:
+// bisection finds how many.
+void keep_within_budget(Graph& graph, const CompileOptions& options) {
+  auto bytes_with = [&](int merged) {
+    Graph tried = graph;
+    tried.most_merged = merged;
+    run_passes(tried, options);
+    return tried.total_bytes();
+  };
+  if (bytes_with(INT32_MAX) <= options.memory_budget) return;
+  int64_t least = bytes_with(0);
+  if (least > options.memory_budget)
+    fail_with(ErrorKind::memory,
+              "the step needs {} bytes even if what is cheap is computed again, {} more than its memory budget; use a "
+              "smaller batch or context",
+              least, least - options.memory_budget);
+  int good = 0, bad = int(graph.nodes.size());
+  while (bad - good > 1) {
+    int middle = good + (bad - good) / 2;
+    (bytes_with(middle) <= options.memory_budget ? good : bad) = middle;
+  }
+  graph.most_merged = good;
+}
+
 }  // namespace
 
 std::vector<std::string> pass_names() {
@@ -72,20 +114,11 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   Graph graph = trace(step_, traced->inputs, device_, &traced->windows);
   traced->trace_ms = ms_since(begin);
   begin = steady_ns();
-  auto off = [&](const char* name) { return contains(options_.without, name); };
-  for (const Pass& p : all_passes()) {
-    Report before;
-    before.nodes_before = int64_t(graph.nodes.size()), before.bytes_before = bytes_moved(graph);
-    Report r = !off(p.name) ? p.run(graph) : p.run == plan_memory ? plan_without_reuse(graph) : Report{};
-    if (off(p.name)) continue;
-    r.pass = p.name;
-    r.nodes_before = before.nodes_before, r.bytes_before = before.bytes_before;
-    r.nodes_after = int64_t(graph.nodes.size()), r.bytes_after = bytes_moved(graph);
-    traced->reports.push_back(std::move(r));
-  }
+  if (options_.memory_budget > 0) keep_within_budget(graph, options_);
+  traced->reports = run_passes(graph, options_);
   order_lanes(graph);
   traced->passes_ms = ms_since(begin);
-  traced->executable = std::make_unique<Executable>(std::move(graph), !off("graph"));
+  traced->executable = std::make_unique<Executable>(std::move(graph), !contains(options_.without, "graph"));
   return traced;
 }
 

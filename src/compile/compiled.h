@@ -9,7 +9,8 @@
 namespace sinter::compile {
 
 struct CompileOptions {
-  std::vector<std::string> without;  // what is switched off: names of pass_names()
+  std::vector<std::string> without = {};  // what is switched off: names of pass_names()
+  int64_t memory_budget = 0;  // bytes that the step may take in all, with parameters and the rest; 0: no limit
 };
 std::vector<std::string> pass_names();  // those of all_passes(), and "graph": replayed as one captured piece
 // "all", "none", or the names of what is on with + between them; refuses unknown ones by listing what there is.

@@ -33,6 +33,13 @@ std::vector<Lifetime> lifetimes(const Graph& graph) {
   return all;
 }
 
+int64_t Graph::total_bytes() const {
+  int64_t sum = arena_bytes;
+  for (const Buffer& b : buffers)
+    if (b.external) sum += b.bytes;
+  return sum;
+}
+
 int64_t Graph::live_bytes_at_most() const {
   std::vector<int64_t> change(nodes.size() + 2);
   std::vector<Lifetime> all = lifetimes(*this);

@@ -64,9 +64,12 @@ struct Graph {
   std::vector<TensorRef> output_refs;
   std::vector<std::shared_ptr<const FusedProgram>> programs = {};  // of fused calls
   int64_t arena_bytes = 0;                                         // by the plan
-  int lane_slack =
-      0;  // calls of the first lane that may pass before the memory a call of another uses is taken for something else
+  // Calls of the first lane that may pass before the memory a call of another uses is taken for something else.
+  int lane_slack = 0;
+  int most_merged =
+      INT32_MAX;  // calls that cse may drop: the first so many, whose results are kept for the shortest time
 
+  int64_t total_bytes() const;         // the arena and all existing memory that the step uses
   int64_t live_bytes_at_most() const;  // of the step's own buffers, at once
   // The existing storage a buffer lies in (null: the arena), and where.
   const Ref<Storage>& storage_of(const Buffer& b) const {

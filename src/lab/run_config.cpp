@@ -70,6 +70,7 @@ Json to_json(const RunConfig& c) {
             {"deterministic", m.attention.deterministic},
             {"mode", name_of(c.mode)},
             {"passes", c.passes},
+            {"memory_budget", c.memory_budget},
             {"pass", name_of(c.pass)},
             {"warmup", c.warmup},
             {"steps", c.steps},

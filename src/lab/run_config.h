@@ -25,6 +25,7 @@ struct RunConfig {
   Pass pass = Pass::step;
   Mode mode = Mode::eager;
   std::string passes = "all";  // of the compiler, as compile::passes_named takes them
+  double memory_budget = 0;    // GiB that a compiled pass may take; 0: no limit
   int64_t warmup = 5, steps = 10;
   uint64_t seed = 0;
   double lr = 1e-4, clip = 0;
@@ -42,7 +43,7 @@ struct SweepOptions {
   std::vector<std::string> size, dtype, attention, mode, passes, pass;
   std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
   std::optional<int64_t> steps, seed, threads;
-  std::optional<double> lr, clip, rope_theta, norm_eps;
+  std::optional<double> memory_budget, lr, clip, rope_theta, norm_eps;
   std::optional<std::string> device;
   std::optional<bool> deterministic;
   std::optional<int64_t> max_ctx, max_token_id;  // limits that a configuration file states
@@ -64,6 +65,7 @@ struct SweepOptions {
     f("deterministic", deterministic);
     f("mode", mode);
     f("passes", passes);
+    f("memory_budget", memory_budget);
     f("pass", pass);
     f("warmup", warmup);
     f("steps", steps);

@@ -48,6 +48,7 @@ void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
   check_range("batch", c.batch, 1, 1 << 24);
   check_range("warmup", c.warmup, 0, 1000000);
   check_range("steps", c.steps, 1, 1000000);
+  check(c.memory_budget >= 0, "--memory-budget must not be negative, and is {} GiB; 0 means no limit", c.memory_budget);
   check(c.lr >= 0, "--lr must not be negative, and is {}", c.lr);
   check(c.clip >= 0, "--clip must not be negative, and is {}; 0 means no clipping", c.clip);
   check(m.norm_eps > 0 && m.rope_theta > 0, "--norm-eps and --rope-theta must be positive, not {} and {}", m.norm_eps,
@@ -172,7 +173,8 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
               for (const std::string& mode : o.mode)
                 for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
                   runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
-                                  passes, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
+                                  passes, o.memory_budget.value_or(0), warmup, *o.steps, uint64_t(*o.seed), *o.lr,
+                                  *o.clip, ""});
                   choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
                   check_run(runs.back(), o, existence);
                 }

@@ -23,8 +23,9 @@ Tensor Workload::replay() {
   if (!compiled_) {
     if (config_.pass != Pass::forward) trainer_.before_trace(config_.pass == Pass::step);
     if (config_.pass == Pass::step) trainer_.optimizer().set_learning_rate(config_.lr);
-    compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device(),
-                      compile::passes_named(config_.passes));
+    compile::CompileOptions options = compile::passes_named(config_.passes);
+    options.memory_budget = int64_t(config_.memory_budget * 1024 * 1024 * 1024);
+    compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device(), options);
   }
   Tensor result = (*compiled_)({})[0];
   trainer_.after_replay();

@@ -175,6 +175,36 @@ void expect_predicted_memory(DeviceType device) {
     }
 }
 
+// What is kept and what is computed again changes memory, not results.
+TEST(CompiledStep, StaysWithinItsMemoryBudget) {
+  lab::RunConfig c = run_config(DeviceType::cpu, "fp32", lab::Pass::step);
+  c.batch = 16;  // more activations than fit over the gradients
+  c.model.ctx = 128;
+  auto run = [&](double budget) {
+    c.memory_budget = budget;
+    lab::Workload work(c, DeviceType::cpu, make_transformer);
+    work.run();
+    work.run();
+    const compile::Graph& g = work.compilation()->executable->graph();
+    return std::tuple(g.total_bytes(), g.nodes.size(), item(work.loss()));
+  };
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  auto [free_bytes, fewest, loss] = run(0);
+  c.passes = "dce+fuse+early+plan";
+  auto [least, most, same] = run(0);
+  c.passes = "all";
+  ASSERT_LT(least, free_bytes);
+  EXPECT_EQ(loss, same);
+  double between = double(least + free_bytes) / 2 / gib;
+  auto [bytes, calls, again] = run(between);
+  EXPECT_LE(double(bytes), between * gib);
+  EXPECT_GT(calls, fewest);
+  EXPECT_LT(calls, most);
+  EXPECT_EQ(loss, again);
+  double too_little = 0.9 * double(least) / gib;
+  EXPECT_TRUE(mentions(error_of(ErrorKind::memory, [&] { run(too_little); }), {"memory budget", "smaller batch"}));
+}
+
 TEST(CompiledStep, TakesThePredictedMemory) { expect_predicted_memory(DeviceType::cpu); }
 TEST(CompiledStepGpu, TakesThePredictedMemory) {
   SINTER_REQUIRE_GPU();

@@ -1,5 +1,6 @@
 // Common subexpressions: a call with the same op, attributes and inputs as an earlier one, whose inputs have not been written since, has the
-// same results; whoever reads them reads the earlier ones. What eager mode computes again in backward to save memory is the usual case.
+// same results; whoever reads them reads the earlier ones. What eager mode computes again in backward to save memory is the usual case: with a
+// memory budget only so many are merged that the step stays within it (Graph::most_merged).
 #include <cstring>
 #include <map>
 
@@ -47,7 +48,7 @@ Report merge_equal_calls(Graph& graph) {
       }
       for (int j = 0; j < n.call.n_out; ++j) append_layout(key, n.call.out[j]);
       auto [it, fresh] = seen.try_emplace(key, i);
-      if (!fresh) {
+      if (!fresh && int(report.lines.size()) < graph.most_merged) {
         const Node& earlier = graph.nodes[it->second];
         for (int j = 0; j < n.call.n_out; ++j) becomes[size_t(n.out[j].buffer)] = earlier.out[j].buffer;
         dead[i] = true;
