@@ -27,6 +27,7 @@ Tensor Workload::replay() {
     options.memory_budget = int64_t(config_.memory_budget * 1024 * 1024 * 1024);
     compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device(), options);
   }
+  trainer_.before_replay();
   Tensor result = (*compiled_)({})[0];
   trainer_.after_replay();
   return result;

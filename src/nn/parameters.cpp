@@ -195,6 +195,11 @@ void Parameters::refresh_low_copy() const {
   low_copy_is_current();
 }
 
+void Parameters::refresh_stale_low_copy() const {
+  for (const LeafEntry& l : leaves_)
+    if (l.tensor.impl().low_copy_version != master_.impl().storage->version) return refresh_low_copy();
+}
+
 void Parameters::low_copy_is_current() const {
   for (const LeafEntry& l : leaves_) l.tensor.impl().low_copy_version = master_.impl().storage->version;
 }

@@ -77,8 +77,9 @@ class Parameters {
   // Contiguous stretches of the trainable part whose gradients arrived; those of the others are zeroed.
   std::vector<std::pair<int64_t, int64_t>> ranges_with_grad() const;
   void zero_grad() const;
-  void refresh_low_copy() const;     // one cast over everything
-  void low_copy_is_current() const;  // the optimizer wrote it
+  void refresh_low_copy() const;        // one cast over everything
+  void refresh_stale_low_copy() const;  // … if a master changed since
+  void low_copy_is_current() const;     // the optimizer wrote it
 
  private:
   struct LeafEntry {

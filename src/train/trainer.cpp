@@ -91,7 +91,7 @@ void Trainer::before_trace(bool with_optimizer) {
   if (with_optimizer) optimizer().allocate();
   else if (options_.precision.loss_scaling) optimizer();  // its state holds the scale
   parameters_.allocate_grad();
-  parameters_.refresh_low_copy();
+  before_replay();  // or the trace would refresh the copies every time
 }
 
 double Trainer::step(const Batch& batch, double learning_rate) {
@@ -113,6 +113,7 @@ double Trainer::step(const Batch& batch, double learning_rate) {
           options_.device, *options_.compiled);
     }
     optimizer().set_learning_rate(learning_rate);
+    before_replay();
     Tensor l = (*compiled_)({batch.tokens, batch.targets})[0];
     after_replay();
     return item(l);

@@ -45,8 +45,10 @@ class Trainer {
   void optimizer_step(double learning_rate);
   double step(const Batch& batch, double learning_rate);  // all of it; returns the loss (waits for the device)
 
-  // Everything that outlives a step, made now: before a step is traced. After a replay, the host's side of it is brought up to date.
+  // Everything that outlives a step, made now: before a step is traced. A replay does not look whether masters have changed since their
+  // 16-bit copies were made, nor does it say that it wrote both: that is done around it.
   void before_trace(bool with_optimizer);
+  void before_replay() { parameters_.refresh_stale_low_copy(); }
   void after_replay() { parameters_.low_copy_is_current(); }
 
   Parameters& parameters() { return parameters_; }
