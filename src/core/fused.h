@@ -21,10 +21,4 @@ struct FusedAttrs {
   const FusedProgram* program = nullptr;
 };
 
-constexpr int fused_inputs(PointwiseFn fn) {
-  if (fn <= PointwiseFn::div) return 2;
-  if (fn <= PointwiseFn::affine) return 1;
-  return fn == PointwiseFn::where ? 3 : 2;
-}
-
 }  // namespace sinter

@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "backend/workspace.h"
 #include "compile/passes.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
+
+using workspace::numel;
 
 constexpr size_t window = 16;  // how far calls may move
 
@@ -21,11 +24,6 @@ bool is_contiguous(const TensorRef& t) {
     expected *= t.dims[d];
   }
   return true;
-}
-int64_t numel(const TensorRef& t) {
-  int64_t n = 1;
-  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
-  return n;
 }
 
 bool can_fuse(const Node& n) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "backend/workspace.h"
 #include "compile/lifetimes.h"
 #include "compile/passes.h"
 
@@ -49,9 +50,7 @@ struct Space {
 
 bool is_dense(const TensorRef& t) {
   Span s = span_of(t, 0);
-  int64_t bytes = size_of(t.dtype);
-  for (int d = 0; d < t.rank; ++d) bytes *= t.dims[d];
-  return s.end - s.begin == bytes;
+  return s.end - s.begin == workspace::numel(t) * size_of(t.dtype);
 }
 
 // Existing buffers that the step overwrites, with what is taken of them: from its first write on what it writes, and always what it does not
