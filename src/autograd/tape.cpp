@@ -112,8 +112,8 @@ Tensor grad_of(const Tensor& x) {
 void zero_grad(const Tensor& x) {
   Leaf* l = leaf_of(x);
   if (!l) return;
-  l->has_grad = false;
   if (Recorder* recorder = context().recorder) recorder->leaf_reset(*l);
+  l->has_grad = false;
 }
 
 }  // namespace sinter

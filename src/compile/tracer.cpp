@@ -81,7 +81,15 @@ class Tracer : public Recorder {
 
   Windows windows() {
     for (Windows::Window& w : windows_.leaves) w.after = static_cast<Leaf&>(*w.leaf).has_grad;
-    return std::move(windows_);
+    return windows_;
+  }
+  ~Tracer() override {
+    for (const Windows::Window& w : windows_.leaves) {
+      auto& leaf = static_cast<Leaf&>(*w.leaf);
+      leaf.has_grad = w.before;
+      if (leaf.grad.defined() && memory_.owns(leaf.grad.data()))
+        leaf.grad = {};  // made, and refused: eager mode makes its own
+    }
   }
 
   Graph finish(const std::vector<Tensor>& outputs) {

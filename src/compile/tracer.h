@@ -23,8 +23,8 @@ struct Windows {
   void replayed() const;  // leaves are now as after the step
 };
 
-// The graph of step(inputs). Nothing is computed and no device memory is taken; host-side state (which gradients have arrived, versions)
-// ends up as after a step that ran. Refuses a step that reads a value, or keeps a tensor it made without returning it.
+// The graph of step(inputs). Nothing is computed and no device memory is taken; leaves are left as they were, also if it fails.
+// Refuses a step that reads a value, or keeps a tensor it made without returning it.
 Graph trace(const Step& step, const std::vector<Tensor>& inputs, DeviceType device, Windows* windows = nullptr);
 
 }  // namespace sinter::compile

@@ -18,12 +18,12 @@ Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
 }
 
 void Optimizer::step(double learning_rate) {
-  Range range("optimizer", RangeKind::phase);
   set_learning_rate(learning_rate);
   step();
 }
 
 void Optimizer::set_learning_rate(double learning_rate) {
+  Range range("optimizer", RangeKind::phase);
   NoGrad off;
   if (learning_rate != learning_rate_) fill(slice(state_, 0, state_lr, 1), learning_rate_ = learning_rate);
 }
@@ -31,6 +31,7 @@ void Optimizer::set_learning_rate(double learning_rate) {
 void Optimizer::allocate() { parameters_.allocate_grad(); }
 
 void Optimizer::step() {
+  Range range("optimizer", RangeKind::phase);
   NoGrad off;
   allocate();  // a step without a backward pass finds no gradients
   auto ranges = parameters_.ranges_with_grad();

@@ -83,7 +83,12 @@ void Trainer::backward(const Tensor& loss) {
 }
 
 void Trainer::optimizer_step(double learning_rate) {
-  optimizer().step(learning_rate);
+  optimizer().set_learning_rate(learning_rate);
+  update();
+}
+
+void Trainer::update() {
+  optimizer().step();
   parameters_.zero_grad();
 }
 
@@ -96,31 +101,21 @@ void Trainer::before_trace(bool with_optimizer) {
 
 double Trainer::step(const Batch& batch, double learning_rate) {
   Range range("step");
-  if (options_.compiled) {
-    if (!compiled_) {
-      before_trace(true);
-      compiled_ = std::make_unique<compile::Compiled>(
-          [this](const std::vector<Tensor>& in) {
-            parameters_.zero_grad();
-            Tensor l = loss({in[0], in[1]});
-            backward(l);
-            {
-              Range optimizer_range("optimizer", RangeKind::phase);
-              optimizer().step();
-            }
-            return std::vector{l.detach()};
-          },
-          options_.device, *options_.compiled);
-    }
-    optimizer().set_learning_rate(learning_rate);
-    before_replay();
-    Tensor l = (*compiled_)({batch.tokens, batch.targets})[0];
-    after_replay();
-    return item(l);
+  auto whole = [this](const std::vector<Tensor>& in) {
+    Tensor l = loss({in[0], in[1]});
+    backward(l);
+    update();
+    return std::vector{l.detach()};
+  };
+  optimizer().set_learning_rate(learning_rate);
+  if (!options_.compiled) return item(whole({batch.tokens, batch.targets})[0]);
+  if (!compiled_) {
+    before_trace(true);
+    compiled_ = std::make_unique<compile::Compiled>(whole, options_.device, *options_.compiled);
   }
-  Tensor l = loss(batch);
-  backward(l);
-  optimizer_step(learning_rate);
+  before_replay();
+  Tensor l = (*compiled_)({batch.tokens, batch.targets})[0];
+  after_replay();
   return item(l);
 }
 

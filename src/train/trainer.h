@@ -55,6 +55,8 @@ class Trainer {
   AdamW& optimizer();  // made on first use: a forward pass needs no moments
 
  private:
+  void update();  // by the learning rate on the device; gradients are used up
+
   TrainerOptions options_;
   Parameters parameters_;
   std::unique_ptr<Model> model_;

@@ -85,6 +85,25 @@ TEST(Compiled, AccumulatesGradientsAsEagerDoes) {
   }
 }
 
+// A leaf whose gradient has no place yet: refused, and eager mode finds the leaf as it was.
+TEST(Compiled, LeavesLeavesAloneWhenItFails) {
+  Tensor w = values({3}, 1);
+  require_grad(w);
+  auto step = [&](const auto&) {
+    Tensor loss = sum(square(w));
+    backward(loss);
+    return std::vector{loss.detach()};
+  };
+  Compiled f(step, cpu);
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { f({}); }), {"kept", "eager step first"}));
+  step(0);
+  Values once = to_vector(grad_of(w));
+  EXPECT_EQ(once, to_vector(affine(w.detach(), 2, 0)));
+  zero_grad(w);
+  f({});
+  EXPECT_EQ(to_vector(grad_of(w)), once);
+}
+
 TEST(Compiled, RefusesWhatNeedsAValue) {
   Tensor x = values({4}, 1);
   Compiled reads([&](const auto& in) { return item(sum(in[0])) > 0 ? std::vector{in[0]} : std::vector{neg(in[0])}; },
