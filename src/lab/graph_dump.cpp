@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compile/dependencies.h"
 #include "compile/lifetimes.h"
 #include "core/check.h"
 #include "lab/units.h"
@@ -12,38 +13,6 @@ namespace {
 using compile::Graph;
 using compile::Node;
 using compile::Operand;
-using compile::Span;
-
-// The calls that each one must wait for: the last to write what it reads, and the last to read or write what it writes.
-std::vector<std::vector<int>> dependencies(const Graph& g) {
-  struct Use {
-    int node;
-    Span span;
-    bool writes;
-  };
-  std::vector<std::vector<Use>> uses(g.buffers.size());
-  std::vector<std::vector<int>> after(g.nodes.size());
-  for (size_t n = 0; n < g.nodes.size(); ++n) {
-    std::vector<int>& mine = after[n];
-    g.nodes[n].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
-      Span span = compile::span_of(t, o.offset);
-      std::vector<Use>& earlier = uses[size_t(o.buffer)];
-      for (size_t i = earlier.size(); i-- > 0;) {
-        const Use& u = earlier[i];
-        if (!(u.writes || writes) || !u.span.overlaps(span)) continue;
-        if (u.node != int(n)) mine.push_back(u.node);
-        if (u.writes && u.span.begin <= span.begin && span.end <= u.span.end)
-          break;  // everything before it is behind it
-      }
-    });
-    g.nodes[n].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
-      uses[size_t(o.buffer)].push_back({int(n), compile::span_of(t, o.offset), writes});
-    });
-    std::sort(mine.begin(), mine.end());
-    mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
-  }
-  return after;
-}
 
 std::string type_text(const TensorRef& t) { return fmt::format("{}{}", name_of(t.dtype), Dims(t.dims, t.rank)); }
 
@@ -93,7 +62,7 @@ std::string text(const compile::Compilation& c, const std::string& title) {
 
 std::string dot(const Graph& g) {
   std::string s = "digraph step {\n  rankdir=TB; node [shape=box, fontname=\"sans-serif\", fontsize=10];\n";
-  auto after = dependencies(g);
+  auto after = compile::dependencies(g);
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     s += fmt::format("  n{} [label=\"{}\\n{}\"];\n", n, g.nodes[n].op->name, g.nodes[n].range->path());
     for (int a : after[n]) s += fmt::format("  n{} -> n{};\n", a, n);
@@ -166,7 +135,7 @@ Json graph_json(const Graph& g) {
                        {"last", life[b].last},
                        {"returned", x.output}});
   }
-  auto after = dependencies(g);
+  auto after = compile::dependencies(g);
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const Node& node = g.nodes[n];
     Json reads = Json::array(), writes = Json::array();
