@@ -86,6 +86,7 @@ struct Cost {
   double executed() const { return executed_flops < 0 ? matmul_flops : executed_flops; }
 };
 
+// What the compiler may do with an op. pointwise: the variant is a PointwiseFn, of elements in their order.
 enum class Fuse : uint8_t { pointwise, row_reduction, view, opaque };
 
 // What mixed precision does with an op's floating-point inputs.

@@ -27,8 +27,7 @@ bool is_contiguous(const TensorRef& t) {
 }
 
 bool can_fuse(const Node& n) {
-  if (n.op->kernel != &KernelTable::pointwise || n.call.n_out != 1 || n.call.variant == int(PointwiseFn::where))
-    return false;
+  if (n.op->fuse != Fuse::pointwise || n.call.n_out != 1 || n.call.variant == int(PointwiseFn::where)) return false;
   const TensorRef& out = n.call.out[0];
   if (!is_float(out.dtype) || !is_contiguous(out) || numel(out) == 0) return false;
   bool is_double = out.dtype == DType::f64;
