@@ -66,6 +66,8 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
       check_peers(flags->bench.peers, own_model);
       flags->bench.sweep = flags->model.sweep();
       if (flags->ablate) {
+        check(flags->bench.sweep.mode.empty() && flags->bench.sweep.passes.empty(),
+              "--ablate: it chooses --mode and --passes itself; leave them out");
         flags->bench.sweep.mode = {"eager", "compiled"};
         flags->bench.sweep.passes = {"none"};
         std::string on;

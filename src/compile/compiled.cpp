@@ -18,6 +18,8 @@ std::string signature(const std::vector<Tensor>& inputs) {
   return s;
 }
 
+constexpr double gib = 1024.0 * 1024 * 1024;
+
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -53,9 +55,10 @@ void keep_within_budget(Graph& graph, const CompileOptions& options) {
   int64_t least = bytes_with(0);
   if (least > options.memory_budget)
     fail_with(ErrorKind::memory,
-              "the step needs {} bytes even if what is cheap is computed again, {} more than its memory budget; use a "
-              "smaller batch or context",
-              least, least - options.memory_budget);
+              "--memory-budget {:.3g}: the step needs {:.3g} GiB even if what is cheap is computed again; give it "
+              "more, or use a smaller "
+              "--batch or --ctx",
+              double(options.memory_budget) / gib, double(least) / gib);
   int good = 0, bad = int(graph.nodes.size());
   while (bad - good > 1) {
     int middle = good + (bad - good) / 2;

@@ -15,7 +15,7 @@ OpCost count(const auto& work) {
 
 }  // namespace
 
-Need predict(const RunConfig& c, const MakeModel& make_model) {
+Need predict(const RunConfig& c, const MakeModel& make_model) try {
   MetaTarget target(c.device);
   CachingAllocator& allocator = allocator_of(DeviceType::meta);
   allocator.release_cached();
@@ -43,6 +43,13 @@ Need predict(const RunConfig& c, const MakeModel& make_model) {
   }
   allocator.release_cached();
   return need;
+} catch (const Error& e) {
+  if (e.kind() != ErrorKind::memory || c.memory_budget == 0) throw;
+  RunConfig free = c;
+  free.memory_budget = 0;
+  Need need = predict(free, make_model);
+  need.refused = e.what();
+  return need;
 }
 
 Json categories_json(std::span<const int64_t, memory_category_count> bytes) {
@@ -54,8 +61,9 @@ Json categories_json(std::span<const int64_t, memory_category_count> bytes) {
 
 Fit fit_of(const Need& need, const RunConfig& c) {
   Fit fit{true, backend_of(c.device).free_bytes(), "", ""};
-  fit.fits = need.bytes() <= fit.free_bytes;
-  if (!fit.fits)
+  fit.fits = need.bytes() <= fit.free_bytes && need.refused.empty();
+  if (!need.refused.empty()) fit.reason = need.refused;
+  else if (!fit.fits)
     fit.reason =
         fmt::format("needs {}, {} are free", bytes_text(double(need.bytes())), bytes_text(double(fit.free_bytes)));
   else if (need.reserved() > fit.free_bytes)

@@ -13,8 +13,9 @@ struct Need {
   double flops = 0;           // of the pass by that rule
   double flops_executed = 0;  // matrix products that the pass really runs: without what a mask leaves out
   double forward_flops_executed = 0;
-  MemoryStats first;   // peaks of everything up to the end of the first pass
-  MemoryStats steady;  // peaks of a later pass, with what is held throughout
+  MemoryStats first;    // peaks of everything up to the end of the first pass
+  MemoryStats steady;   // peaks of a later pass, with what is held throughout
+  std::string refused;  // why the memory budget cannot be kept; the rest is without one
 
   int64_t bytes() const { return std::max(first.peak_allocated, steady.peak_allocated); }
   int64_t reserved() const { return std::max(first.peak_reserved, steady.peak_reserved); }

@@ -1,4 +1,6 @@
 // Lists of values into configurations.
+#include <algorithm>
+
 #include "backend/cpu/thread_pool.h"
 #include "core/check.h"
 #include "lab/run_config.h"
@@ -159,6 +161,11 @@ void set_threads(const SweepOptions& o) {
 std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
   std::vector<RunConfig> runs;
   for (const std::string& passes : o.passes) compile::passes_named(passes);
+  bool compiled = std::find(o.mode.begin(), o.mode.end(), "compiled") != o.mode.end();
+  check(compiled || o.memory_budget.value_or(0) == 0,
+        "--memory-budget: only a compiled pass can keep to one; add --mode compiled");
+  check(compiled || o.passes == std::vector<std::string>{"all"},
+        "--passes: only a compiled pass has any; add --mode compiled");
   check(*o.seed >= 0, "--seed must not be negative, and is {}", *o.seed);
   bool absent_gpu = existence == Device::imagined && *o.device == "cuda";
   DeviceType device = absent_gpu ? DeviceType::cuda : device_named(*o.device);
@@ -172,9 +179,9 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
             for (const std::string& attention : o.attention)
               for (const std::string& mode : o.mode)
                 for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
+                  double budget = mode == "eager" ? 0 : o.memory_budget.value_or(0);
                   runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
-                                  passes, o.memory_budget.value_or(0), warmup, *o.steps, uint64_t(*o.seed), *o.lr,
-                                  *o.clip, ""});
+                                  passes, budget, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
                   choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
                   check_run(runs.back(), o, existence);
                 }

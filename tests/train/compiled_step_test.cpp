@@ -204,7 +204,7 @@ TEST(CompiledStep, StaysWithinItsMemoryBudget) {
   EXPECT_LT(calls, most);
   EXPECT_EQ(loss, again);
   double too_little = 0.9 * double(least) / gib;
-  EXPECT_TRUE(mentions(error_of(ErrorKind::memory, [&] { run(too_little); }), {"memory budget", "smaller batch"}));
+  EXPECT_TRUE(mentions(error_of(ErrorKind::memory, [&] { run(too_little); }), {"--memory-budget", "smaller --batch"}));
 }
 
 TEST(CompiledStep, TakesThePredictedMemory) { expect_predicted_memory(DeviceType::cpu); }
