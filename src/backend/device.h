@@ -11,10 +11,11 @@
 namespace sinter {
 
 struct DeviceInfo {
-  std::string name;            // "NVIDIA H200", "AMD EPYC …"
-  int64_t memory_bytes = 0;    // in all
-  int compute_capability = 0;  // 90 for Hopper; 0 on the CPU
-  int multiprocessors = 0;     // or CPU threads in use
+  std::string name;             // "NVIDIA H200", "AMD EPYC …"
+  int64_t memory_bytes = 0;     // in all
+  int compute_capability = 0;   // 90 for Hopper; 0 on the CPU
+  int multiprocessors = 0;      // or CPU threads in use
+  bool hopper_kernels = false;  // those for sm_90a can run: the GPU and this build have it
 };
 
 class DeviceBackend {

@@ -23,6 +23,13 @@ inline int64_t matmul(const KernelCall& c, DeviceType device) {
   return is_16bit(c.in[0].dtype) ? 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.out[0])) : 0;
 }
 
+// The gradient, and what its product needs; on CUDA it never leaves the multiprocessor.
+inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
+  if (device == DeviceType::cuda) return 0;
+  int64_t gradient = numel(c.in[2]) * size_of(c.in[2].dtype);
+  return gradient + (is_16bit(c.in[0].dtype) ? 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.in[2])) : 0);
+}
+
 // Weight gradients of norms: rows are summed in this many groups, then the groups in order. A fixed number, so that
 // the result does not depend on the machine.
 constexpr int64_t norm_groups = 256;

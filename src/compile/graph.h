@@ -15,6 +15,14 @@
 
 namespace sinter::compile {
 
+// The bytes from the first to the last element of a tensor that begins at `offset`.
+struct Span {
+  int64_t begin, end;
+  bool overlaps(const Span& o) const { return begin < o.end && o.begin < end; }
+  bool contains(const Span& o) const { return begin <= o.begin && o.end <= end; }
+};
+Span span_of(const TensorRef& t, int64_t offset);
+
 struct Buffer {
   int64_t bytes = 0;
   Ref<Storage>
@@ -23,8 +31,10 @@ struct Buffer {
   const RangeNode* range = nullptr;  // where it was made
   TensorRef holds = {};              // its first tensor, to show; rank -1: scratch memory
   bool output = false;               // read after the step
-  int64_t offset = -1;               // by the plan, in the arena …
-  int over = -1;                     // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
+  std::vector<Span> unread =
+      {};               // of existing memory, what nobody reads after the step: gradients of leaves that it has reset
+  int64_t offset = -1;  // by the plan, in the arena …
+  int over = -1;        // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
 };
 
 // Where an operand lies.
@@ -77,13 +87,6 @@ struct Graph {
   }
   int64_t base_of(const Buffer& b) const { return b.external ? 0 : b.offset; }
 };
-
-// The bytes from the first to the last element of a tensor that begins at `offset`.
-struct Span {
-  int64_t begin, end;
-  bool overlaps(const Span& o) const { return begin < o.end && o.begin < end; }
-};
-Span span_of(const TensorRef& t, int64_t offset);
 
 // What a pass did, in figures and in words.
 struct Report {

@@ -6,8 +6,10 @@ std::span<const Pass> all_passes() {
   static const Pass passes[] = {
       {"dce", "calls whose results nobody reads are dropped", remove_dead_code},
       {"cse", "calls that compute the same again are dropped", merge_equal_calls},
+      {"beta", "a product that is then added to something is added while it is stored", add_by_product},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
        fuse_pointwise},
+      {"fold", "a weight's gradient goes straight into its update and is never stored", fold_updates},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", update_early},
       {"lanes", "weight gradients and updates run beside the chain of activations' gradients", use_lanes},
       {"plan", "buffers that are never in use together share memory", plan_memory},

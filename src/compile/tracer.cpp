@@ -100,6 +100,13 @@ class Tracer : public Recorder {
       graph_.output_refs.back().data = nullptr;
       graph_.buffers[size_t(graph_.outputs.back().buffer)].output = true;
     }
+    for (const Windows::Window& w : windows_.leaves) {
+      const auto& leaf = static_cast<const Leaf&>(*w.leaf);
+      if (leaf.has_grad || !leaf.grad.defined()) continue;
+      auto known = external_.find(leaf.grad.impl().storage.get());
+      if (known == external_.end()) continue;
+      graph_.buffers[size_t(known->second)].unread.push_back(span_of(leaf.grad.ref(), operand(leaf.grad).offset));
+    }
     return std::move(graph_);
   }
 

@@ -32,6 +32,6 @@ extern const OpDef swiglu, swiglu_backward;
 // fill.cpp
 extern const OpDef fill, random_normal, random_uniform, random_integers;
 // optim.cpp
-extern const OpDef sum_squares, prepare_step, adamw, sgd;
+extern const OpDef sum_squares, prepare_step, adamw, adamw_product, sgd;
 
 }  // namespace sinter::ops

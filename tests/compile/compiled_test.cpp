@@ -127,7 +127,7 @@ TEST(Compiled, RefusesAnUnknownPass) {
   EXPECT_TRUE(compile::passes_named("all").without.empty());
   EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
   EXPECT_EQ(compile::passes_named("cse+plan").without,
-            (std::vector<std::string>{"dce", "fuse", "early", "lanes", "graph"}));
+            (std::vector<std::string>{"dce", "beta", "fuse", "fold", "early", "lanes", "graph"}));
 }
 
 TEST(Passes, DropWhatNobodyReads) {
@@ -217,9 +217,11 @@ void expect_sound_plan(const compile::Graph& g) {
 
 class RandomStep : public testing::TestWithParam<int> {};
 
-// Forward and backward of random graphs: eager, and replayed with and without passes, twice each.
-TEST_P(RandomStep, EqualsEagerBitForBit) {
-  const std::vector<CompileOptions> variants = {{compile::pass_names()}, {{"cse"}}, {{"plan"}}, {}};
+// Forward and backward of random graphs: eager, and replayed with and without passes, twice each. The same bits, but for products that add
+// to something: they round once less.
+TEST_P(RandomStep, EqualsEager) {
+  const std::vector<CompileOptions> variants = {
+      {compile::pass_names()}, {{"beta", "cse"}}, {{"beta", "plan"}}, {{"beta"}}, {}};
   for (int k = 0; k < 50; ++k) {
     uint64_t seed = uint64_t(GetParam()) * 50 + uint64_t(k) + 7000;
     Rng rng(seed);
@@ -243,9 +245,11 @@ TEST_P(RandomStep, EqualsEagerBitForBit) {
       Compiled compiled(step, cpu, o);
       for (int run = 0; run < 2; ++run) {
         for (const Tensor& l : leaves) fill(grad_of(l), NAN);
-        ASSERT_TRUE(same_bits(compiled({})[0], loss)) << "without " << o.without.size() << " passes, run " << run;
-        for (size_t i = 0; i < leaves.size(); ++i)
-          ASSERT_TRUE(same_bits(grad_of(leaves[i]), expected[i])) << "leaf " << i;
+        auto equal = [&](const Tensor& a, const Tensor& b) {
+          return o.without.empty() ? near(a, b, 1e-4, 1e-5) : same_bits(a, b);
+        };
+        ASSERT_TRUE(equal(compiled({})[0], loss)) << "without " << o.without.size() << " passes, run " << run;
+        for (size_t i = 0; i < leaves.size(); ++i) ASSERT_TRUE(equal(grad_of(leaves[i]), expected[i])) << "leaf " << i;
       }
       expect_sound_plan(compiled.compilation().executable->graph());
     }

@@ -53,7 +53,19 @@ struct Stored {
 void matmul(const KernelCall& call) {
   MatmulProblem p;
   cpu::problem_of(p, call);
-  if (!is_16bit(p.a.dtype)) return cpu::gemm(p, call.accumulates(0));
+  bool accumulate = call.accumulates(0);
+  if (call.n_in == 3) {
+    Stored from({call.in[2].as<char>(), p.c.dtype, p.c.ld, p.c.transposed, p.c.inner_stride, p.c.outer_stride}, p, p.m,
+                p.n),
+        to(p.c, p, p.m, p.n);
+    char *first = from.at.data, *target = to.at.data;
+    if (first != target)
+      from.for_each_row([&](char* row, int64_t) {
+        std::memcpy(target + (row - first), row, size_t(from.cols * size_of(p.c.dtype)));
+      });
+    accumulate = true;
+  }
+  if (!is_16bit(p.a.dtype)) return cpu::gemm(p, accumulate);
 
   Stored a(p.a, p, p.m, p.k), b(p.b, p, p.k, p.n), c(p.c, p, p.m, p.n);
   float* space = static_cast<float*>(call.workspace);
@@ -61,12 +73,12 @@ void matmul(const KernelCall& call) {
   a.widen(space);
   p.b = b.packed(space + a.numel());
   b.widen(space + a.numel());
-  if (p.c.dtype == DType::f32) return cpu::gemm(p, call.accumulates(0));
+  if (p.c.dtype == DType::f32) return cpu::gemm(p, accumulate);
 
   float* result = space + a.numel() + b.numel();
   p.c = c.packed(result);
   cpu::gemm(p, false);
-  c.narrow(result, call.accumulates(0));
+  c.narrow(result, accumulate);
 }
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -124,6 +124,26 @@ void adamw(const KernelCall& call) {
   with_compute_type(call.in[0].dtype == DType::f64, [&]<class A>() { run_adamw<A>(call, state); });
 }
 
+void adamw_product(const KernelCall& call) {
+  if (call.in[5].as<double>()[state_skip] != 0) return;
+  TensorRef gradient = call.in[2];
+  gradient.data = call.workspace;
+  int64_t bytes = numel_of(gradient) * size_of(gradient.dtype);
+  KernelCall product{};
+  product.n_in = 2, product.n_out = 1;
+  product.in[0] = call.in[0], product.in[1] = call.in[1], product.out[0] = gradient;
+  product.attrs = Attrs::of(MatmulAttrs{true, false, true, true});
+  product.workspace = static_cast<char*>(call.workspace) + bytes;
+  product.workspace_bytes = call.workspace_bytes - bytes;
+  matmul(product);
+  KernelCall update{};
+  auto add = [&](const TensorRef& t) { update.in[update.n_in++] = t; };
+  add(call.in[2]), add(gradient), add(call.in[3]), add(call.in[4]), add(call.in[5]);
+  if (call.n_in > 6) add(call.in[6]);
+  update.attrs = Attrs::of(call.attrs.as<AdamWProductAttrs>().rule);
+  adamw(update);
+}
+
 void sgd(const KernelCall& call) {
   const double* state = call.in[3].as<double>();
   if (state[state_skip] != 0) return;

@@ -18,12 +18,6 @@ template <int D> struct Tile {
   static __host__ __device__ constexpr int across(int k) { return k * 16 * row_bytes / 16; }
 };
 
-// Where a thread's accumulators lie in a 64-row product: d[4j + 2r + c] is row row() + 8r, column 8j + column() + c.
-struct Fragment {
-  static __device__ __forceinline__ int row() { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; }
-  static __device__ __forceinline__ int column() { return threadIdx.x % 4 * 2; }
-};
-
 // Accumulators (64 × 16k columns) as the A operand of the next product: the layouts coincide.
 template <class T, int N> __device__ __forceinline__ void to_operand(uint32_t (&a)[N / 2], const float (&d)[N]) {
 #pragma unroll
@@ -43,9 +37,6 @@ __device__ __forceinline__ void store_tile(char* tile, int rows, int first_row, 
                  pack_pair<T>(d[8 * k + 4], d[8 * k + 5]), pack_pair<T>(d[8 * k + 6], d[8 * k + 7]));
   }
 }
-
-// A (batch, heads, positions, head dimension) tensor seen in boxes of `rows` positions × one panel.
-CUtensorMap map_of(const TensorRef& t, int rows, int panel);
 
 struct Position {
   int block, head;

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/hopper.h"
 #include "backend/cuda/runtime.h"
 
 namespace sinter {
@@ -56,6 +57,7 @@ class CudaBackend final : public DeviceBackend {
     info_.compute_capability = 10 * p.major + p.minor;
     info_.multiprocessors = p.multiProcessorCount;
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    info_.hopper_kernels = cuda::hopper::can_run();
   }
 
   const KernelTable& kernels() const override { return cuda::kernel_table; }

@@ -10,11 +10,12 @@
 #include <cuda.h>
 
 #include "backend/cuda/device_math.cuh"
+#include "backend/cuda/hopper.h"
 
 namespace sinter::cuda::hopper {
 
 // Kernels that use these stand inside #ifdef __CUDA_ARCH_FEAT_SM90_ALL, which only the pass for sm_90a defines: in passes for other GPUs they
-// are empty, and never called (takes() in attention_hopper.cpp).
+// are empty, and never called (can_run() in hopper.h).
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 // Built with -DSINTER_INJECT_DELAYS, every meeting of threads comes early or late at random: what depends on luck shows.
@@ -197,6 +198,12 @@ SINTER_WGMMA_TYPES(64, 32, 33, 34, 35, 36, 37, 38)
 SINTER_WGMMA_TYPES(80, 40, 41, 42, 43, 44, 45, 46)
 SINTER_WGMMA_TYPES(96, 48, 49, 50, 51, 52, 53, 54)
 SINTER_WGMMA_TYPES(128, 64, 65, 66, 67, 68, 69, 70)
+
+// Where a thread's accumulators lie in a 64-row product: d[4j + 2r + c] is row row() + 8r, column 8j + column() + c.
+struct Fragment {
+  static __device__ __forceinline__ int row() { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; }
+  static __device__ __forceinline__ int column() { return threadIdx.x % 4 * 2; }
+};
 
 template <class T> __device__ __forceinline__ uint32_t pack_pair(float a, float b) {
   if constexpr (std::is_same_v<T, bf16_t>) return pack_bf16(a, b);

@@ -74,7 +74,8 @@ cudaDataType_t data_type(DType t) {
 struct Product {
   const MatmulProblem& p;
   bool accumulate;
-  MathMode math;  // tf32 only for fp32 operands
+  const char* added;  // what it adds to, if not the output itself
+  MathMode math;      // tf32 only for fp32 operands
   void* workspace;
   int64_t workspace_bytes;
   cudaStream_t stream;
@@ -98,8 +99,11 @@ struct Product {
     const void* a = p.a.data + outer * p.a.outer_stride * size_of(p.a.dtype);
     const void* b = p.b.data + outer * p.b.outer_stride * size_of(p.b.dtype);
     return cublasLtMatmul(library().handle, plan.operation, &one, b, plan.first, a, plan.second,
-                          accumulate ? &one : &zero, c, plan.result, c, plan.result, &algorithm, workspace,
-                          size_t(workspace_bytes), stream);
+                          accumulate ? &one : &zero, added_to(outer, c), plan.result, c, plan.result, &algorithm,
+                          workspace, size_t(workspace_bytes), stream);
+  }
+  const void* added_to(int64_t outer, void* c) const {
+    return added ? added + outer * p.c.outer_stride * size_of(p.c.dtype) : c;
   }
   void* output(int64_t outer) const { return p.c.data + outer * p.c.outer_stride * size_of(p.c.dtype); }
 };
@@ -171,11 +175,11 @@ Candidates candidates_for(const Product& product, const Plan& plan, int wanted) 
   return c;
 }
 
-// Somewhere to write while timing: the output itself, unless it accumulates.
+// Somewhere to write while timing: the output itself, unless it is added to.
 class Scratch {
  public:
   explicit Scratch(const Product& product) : data_(product.output(0)) {
-    if (!product.accumulate) return;
+    if (!product.accumulate || product.added) return;
     const MatmulOperand& c = product.p.c;
     size_t elements = size_t((product.p.inner - 1) * c.inner_stride + (product.p.m - 1) * c.ld + product.p.n);
     data_ = nullptr;
@@ -317,7 +321,15 @@ void matmul(const KernelCall& call) {
     return;
   }
   MathMode math = p.a.dtype == DType::f32 ? call.math : MathMode::full;
-  Product product{p, call.accumulates(0), math, call.workspace, call.workspace ? call.workspace_bytes : 0, stream};
+  const char* added = call.n_in == 3 ? call.in[2].as<char>() : nullptr;
+  if (added == p.c.data) added = nullptr;
+  Product product{p,
+                  call.accumulates(0) || call.n_in == 3,
+                  added,
+                  math,
+                  call.workspace,
+                  call.workspace ? call.workspace_bytes : 0,
+                  stream};
   const Plan& plan = plan_for(product);
   for (int64_t o = 0; o < p.outer; ++o)
     check_lt(product.run(plan, plan.algorithm, o, product.output(o)), "cublasLtMatmul");

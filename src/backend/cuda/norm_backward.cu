@@ -22,19 +22,33 @@ struct NormBackwardArgs {
   bool accumulate;
 };
 
-// There are about two blocks per multiprocessor, and both must fit: short rows want many warps, to have enough loads in
-// flight; long ones take more registers and allow fewer.
-template <int K, int ThreadsPerRow>
-constexpr int backward_threads = ThreadsPerRow == 256 ? 256
-                                 : K <= 2             ? 512
-                                 : K <= 4             ? 256
-                                                      : 128;
+// There are about two blocks per multiprocessor, and both must fit. Several rows are in work at once in each, to have enough loads in flight:
+// a row belongs to a warp, to four warps, or (when it is long) to the block.
+template <int K, int ThreadsPerRow> constexpr int backward_threads = K <= 2 && ThreadsPerRow < 256 ? 512 : 256;
+
+template <class F> bool with_backward_shape(int64_t d, F&& f) {
+  if (d % 4 == 0 && d > 768 && d <= 1024) return f(Constant<2>{}, Constant<128>{}), true;
+  if (d % 4 == 0 && d > 1024 && d <= 2048) return f(Constant<4>{}, Constant<128>{}), true;
+  return with_row_shape(d, f);
+}
+
+// As row_sum; four warps meet at a barrier of their own, because others may have more rows.
+template <int ThreadsPerRow, class T> __device__ __forceinline__ T backward_sum(T x, T* slots) {
+  if constexpr (ThreadsPerRow != 128) return row_sum<ThreadsPerRow>(x, slots);
+  x = warp_reduce(x, Add{});
+  int four = threadIdx.x / 128;
+  if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = x;
+  asm volatile("bar.sync %0, 128;" ::"r"(four + 1) : "memory");
+  x = slots[4 * four + threadIdx.x % 4];
+  x = Add{}(x, shuffle_xor(x, 2));
+  return Add{}(x, shuffle_xor(x, 1));
+}
 
 template <bool Centred, int K, int ThreadsPerRow>
 __global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>)
     norm_backward(const __grid_constant__ NormBackwardArgs a) {
   constexpr int threads = backward_threads<K, ThreadsPerRow>, row_lanes = threads / ThreadsPerRow;
-  __shared__ float2 slots[2][8];
+  __shared__ float2 slots[2][16];
   int lane = threadIdx.x % ThreadsPerRow, row_lane = threadIdx.x / ThreadsPerRow, columns = a.d / 4;
   float dw[K][4] = {}, db[Centred ? K : 1][4] = {};
   int turn = 0;
@@ -80,9 +94,9 @@ __global__ void __launch_bounds__(backward_threads<K, ThreadsPerRow>)
         if constexpr (Centred) sums.y += g_[k][i];
       }
     }
-    if constexpr (Centred) sums = row_sum<ThreadsPerRow>(sums, slots[turn]);
-    else sums.x = row_sum<ThreadsPerRow>(sums.x, &slots[turn][0].x);
-    turn ^= 1;  // in a block per row all threads come here equally often
+    if constexpr (Centred) sums = backward_sum<ThreadsPerRow>(sums, slots[turn]);
+    else sums.x = backward_sum<ThreadsPerRow>(sums.x, &slots[turn][0].x);
+    turn ^= 1;  // threads that share a row come here equally often
     float c1 = sums.x / a.d, c2 = sums.y / a.d;
 
 #pragma unroll
@@ -208,7 +222,10 @@ template <bool Centred> void run_norm_backward(const char* name, const KernelCal
     refuse(name, "workspace too small");
   if (groups > 0) {
     bool vectors = x.vectors_of(4) && dy.vectors_of(4) && dx.vectors_of(4) && rows_of(w).vectors_of(4);
-    bool done = vectors && with_row_shape(x.cols, [&](auto k, auto threads_per_row) {
+    bool done = vectors && with_backward_shape(x.cols, [&](auto k, auto threads_per_row) {
+                  // No more blocks than have a row for each of their rows of threads: what they leave is still to be added up.
+                  constexpr int row_lanes = backward_threads<k, threads_per_row> / threads_per_row;
+                  groups = a.groups = int(std::min<int64_t>(groups, ceil_div(x.rows, row_lanes)));
                   launch(name, norm_backward<Centred, k, threads_per_row>, groups, backward_threads<k, threads_per_row>,
                          stream_of(call), a);
                 });

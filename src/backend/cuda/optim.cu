@@ -1,5 +1,6 @@
 // The optimizer: gradient norm, the step's numbers, AdamW and SGD over flat buffers. Learning rate, step count and loss
 // scale are read from device memory, so that nothing waits for the host and a replayed step is a fresh one.
+#include "backend/cuda/adamw.cuh"
 #include "backend/cuda/device_math.cuh"
 #include "backend/workspace.h"
 #include "core/attrs.h"
@@ -90,32 +91,7 @@ struct UpdateArgs {
   DType grad_type, copy_type;
 };
 
-// A rule's numbers are worked out in fp64 once per block, its elements in fp32.
-struct AdamW {
-  AdamWAttrs a;
-  struct Numbers {
-    float factor, keep, beta1, beta2, rest1, rest2, eps, rate, root;
-  };
-  __device__ void prepare(const double* state, Numbers& c) const {
-    double lr = state[state_lr], step = state[state_step];
-    if (threadIdx.x == 0) {
-      c.factor = float(state[state_grad_factor]);
-      c.keep = float(1 - lr * a.weight_decay);
-      c.beta1 = float(a.beta1), c.rest1 = float(1 - a.beta1);
-      c.beta2 = float(a.beta2), c.rest2 = float(1 - a.beta2);
-      c.eps = float(a.eps);
-      c.rate = float(lr / (1 - pow(a.beta1, step)));
-    }
-    if (threadIdx.x == 32) c.root = float(1 / sqrt(1 - pow(a.beta2, step)));  // another warp, at the same time
-  }
-  __device__ __forceinline__ static void update(const Numbers& c, float& p, float g, float& m, float& v) {
-    g *= c.factor;
-    m = fmaf(c.beta1, m, c.rest1 * g);
-    v = fmaf(c.beta2, v, c.rest2 * g * g);
-    p = c.keep * p - c.rate * m / fmaf(sqrtf(v), c.root, c.eps);
-  }
-};
-
+// The rules: adamw.cuh says how they are written.
 struct Sgd {
   SgdAttrs a;
   bool has_momentum;

@@ -1,9 +1,9 @@
 // The memory plan: every buffer of the step gets a place, so that no two that are in use together overlap. The largest are placed first,
 // each at the lowest offset that is free for as long as it lives.
 //
-// Note [Over gradients]: places are in the arena, or over memory that exists anyway and that the step overwrites before it reads it: the
-// flat gradient buffer. Its ranges are filled from the last layer's to the first's while the activations of those layers die, so that most
-// activations cost no memory of their own.
+// Note [Over gradients]: places are in the arena, or over memory that exists anyway and whose contents do not matter for a while: the flat
+// gradient buffer. Its ranges are filled from the last layer's to the first's while the activations of those layers die (or never, where
+// updates are folded), so that most activations cost no memory of their own.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -53,14 +53,16 @@ bool is_dense(const TensorRef& t) {
   return s.end - s.begin == workspace::numel(t) * size_of(t.dtype);
 }
 
-// Existing buffers that the step overwrites, with what is taken of them: from its first write on what it writes, and always what it does not
-// write, or reads before.
+// Existing buffers that the step may use as it likes for some time, with what is taken of them: what it writes, from the first write to the
+// end (or to the last use, if nobody reads it after the step); and always what it reads before, or what somebody else may read.
 std::vector<Space> overwritten(const Graph& graph) {
   struct Range {
     Span span;
-    int first_write;  // 0: must not be used
+    int first_write, last_use;
+    bool read_before = false, unread = false;  // unread: after the step
   };
   std::vector<std::vector<Range>> ranges(graph.buffers.size());
+  std::vector<std::vector<Span>> reads(graph.buffers.size());
   std::vector<bool> unfit(graph.buffers.size());
   int end = int(graph.nodes.size());
   auto each = [&](auto&& f) {
@@ -74,29 +76,42 @@ std::vector<Space> overwritten(const Graph& graph) {
     if (!writes) return;
     bool known = false, overlaps = false;
     for (const Range& r : ranges[b]) {
-      known |= r.span.begin <= span.begin && span.end <= r.span.end;
+      known |= r.span.contains(span);
       overlaps |= r.span.overlaps(span);
     }
     if (known) return;
     unfit[b] = unfit[b] || overlaps || !is_dense(t);
-    ranges[b].push_back({span, n});
+    ranges[b].push_back({span, n, n});
   });
-  each([&](int n, size_t b, const TensorRef&, Span span, bool reads, bool) {
-    if (!reads) return;
+  each([&](int n, size_t b, const TensorRef&, Span span, bool is_read, bool) {
+    if (is_read) reads[b].push_back(span);
     for (Range& r : ranges[b])
-      if (r.first_write >= n && r.span.overlaps(span)) r.first_write = 0;
+      if (r.span.overlaps(span)) {
+        r.last_use = n;
+        r.read_before |= is_read && n <= r.first_write;
+      }
   });
   std::vector<Space> spaces;
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
-    bool any = std::any_of(ranges[b].begin(), ranges[b].end(), [](const Range& r) { return r.first_write > 0; });
-    if (!any || unfit[b]) continue;
-    Space s{int(b), graph.buffers[b].bytes};
+    const Buffer& buffer = graph.buffers[b];
+    if (unfit[b] || (ranges[b].empty() && buffer.unread.empty())) continue;
+    for (Range& r : ranges[b])
+      r.unread =
+          std::any_of(buffer.unread.begin(), buffer.unread.end(), [&](const Span& s) { return s.contains(r.span); });
+    // What is never touched counts as a range that lasts no time.
+    for (const Span& s : buffer.unread) {
+      auto touched = [&](const Span& other) { return other.overlaps(s); };
+      if (std::none_of(reads[b].begin(), reads[b].end(), touched) &&
+          std::none_of(ranges[b].begin(), ranges[b].end(), [&](const Range& r) { return touched(r.span); }))
+        ranges[b].push_back({s, end + 1, end + 1, false, true});
+    }
+    Space s{int(b), buffer.bytes};
     std::sort(ranges[b].begin(), ranges[b].end(),
               [](const Range& x, const Range& y) { return x.span.begin < y.span.begin; });
     int64_t at = 0;
     for (const Range& r : ranges[b]) {
       if (r.span.begin > at) s.take({{at, r.span.begin}, {0, end}});
-      s.take({r.span, {r.first_write, end}});
+      s.take({r.span, {r.read_before ? 0 : r.first_write, r.unread ? r.last_use : end}});
       at = r.span.end;
     }
     if (at < s.size) s.take({{at, s.size}, {0, end}});

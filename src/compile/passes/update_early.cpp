@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "compile/passes.h"
-#include "ops/table.h"
+#include "compile/updates.h"
 
 namespace sinter::compile {
 namespace {
@@ -13,45 +13,15 @@ namespace {
 constexpr int most_parts = 64;
 constexpr int64_t least_elements = 1 << 20, alignment = 128;  // parameters begin at multiples of 128 elements
 
-bool is_update(const Node& n) { return n.op == &ops::adamw || n.op == &ops::sgd; }
-// The flat buffers among its inputs: the state is small and of another type.
-bool is_flat(const Node& n, int i) { return n.call.in[i].rank == 1 && n.call.in[i].dims[0] == n.call.in[0].dims[0]; }
-
-Node part_of(const Node& n, int64_t begin, int64_t end) {
-  Node part = n;
-  double share = double(end - begin) / double(n.call.in[0].dims[0]);
-  for (int i = 0; i < n.call.n_in; ++i)
-    if (is_flat(n, i)) {
-      part.call.in[i].dims[0] = end - begin;
-      part.in[i].offset += begin * size_of(n.call.in[i].dtype);
-    }
-  part.bytes *= share, part.cost.matmul_flops *= share, part.cost.other_flops *= share;
-  return part;
-}
-
 }  // namespace
 
 Report update_early(Graph& graph) {
   Report report;
+  if (!prepare_first(graph)) return report;
   size_t count = graph.nodes.size();
-  // What every update reads besides its flat buffers: the state, written by one call that needs nothing else.
-  size_t prepare = count;
-  for (size_t i = 0; i < count; ++i)
-    if (graph.nodes[i].op == &ops::prepare_step) {
-      if (prepare != count || graph.nodes[i].call.n_in != 1) return report;
-      prepare = i;
-    }
-  if (prepare == count) return report;
-  int state = graph.nodes[prepare].in[0].buffer;
-  for (size_t i = 0; i < prepare; ++i) {
-    bool used = false;
-    graph.nodes[i].for_each_access([&](const Operand& o, const TensorRef&, bool, bool) { used |= o.buffer == state; });
-    if (used) return report;
-  }
-
   std::vector<std::vector<Node>> after(count);  // parts that run after a call
   std::vector<bool> dead(count);
-  for (size_t u = prepare + 1; u < count; ++u) {
+  for (size_t u = 0; u < count; ++u) {
     const Node& n = graph.nodes[u];
     if (!is_update(n)) continue;
     int64_t elements = n.call.in[0].dims[0];
@@ -64,7 +34,7 @@ Report update_early(Graph& graph) {
       for (size_t i = 0; i < u; ++i)
         graph.nodes[i].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) {
           for (int k = 0; k < part.call.n_in; ++k)
-            if (is_flat(n, k) && o.buffer == part.in[k].buffer &&
+            if (is_flat(part, k) && o.buffer == part.in[k].buffer &&
                 span_of(t, o.offset).overlaps(span_of(part.call.in[k], part.in[k].offset)))
               last = i;
         });
@@ -72,11 +42,11 @@ Report update_early(Graph& graph) {
       ++parts;
     }
     dead[u] = true;
-    report.lines.push_back(fmt::format("{} in {} parts", n.range->path(), parts));
+    report.lines.push_back(fmt::format("{} of {} elements in {} parts", n.range->path(), elements, parts));
   }
-  std::vector<Node> nodes{graph.nodes[prepare]};
+  std::vector<Node> nodes;
   for (size_t i = 0; i < count; ++i) {
-    if (i != prepare && !dead[i]) nodes.push_back(graph.nodes[i]);
+    if (!dead[i]) nodes.push_back(graph.nodes[i]);
     nodes.insert(nodes.end(), after[i].begin(), after[i].end());
   }
   graph.nodes = std::move(nodes);

@@ -1,0 +1,134 @@
+// A weight's gradient dyᵀ·x that only the optimizer reads is never stored: one call multiplies and updates, tile by tile. That saves writing
+// and reading four bytes for every parameter, and the product hides behind the update's own traffic. Not where updates wait for all
+// gradients (clipping, loss scaling), nor where gradients are kept after the step or added up over several.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "backend/device.h"
+#include "backend/workspace.h"
+#include "compile/passes.h"
+#include "compile/updates.h"
+#include "ops/table.h"
+
+namespace sinter::compile {
+namespace {
+
+using workspace::numel;
+
+// Whether the target has a kernel: on CUDA it is made of Hopper's instructions, and reads 16 bytes at a time.
+bool has_kernel(const Graph& graph, const Node& gradient) {
+  if (graph.target != DeviceType::cuda) return true;
+  if (graph.device != DeviceType::meta && !backend_of(graph.device).info().hopper_kernels) return false;
+  for (int i = 0; i < 2; ++i) {
+    const TensorRef& t = gradient.call.in[i];
+    if (t.dtype != DType::bf16 || gradient.in[i].offset % 16 != 0 || t.dims[t.rank - 1] % 8 != 0) return false;
+    for (int d = 0; d + 1 < t.rank; ++d)
+      if (t.strides[d] % 8 != 0) return false;
+  }
+  return true;
+}
+
+bool touches(const Node& n, int buffer, Span span) {
+  bool found = false;
+  n.for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) {
+    found |= o.buffer == buffer && span_of(t, o.offset).overlaps(span);
+  });
+  return found;
+}
+
+// The call that stands for a gradient and its part of an update.
+Node folded(Graph& graph, const Node& gradient, const Node& update, int64_t first_element) {
+  const TensorRef& shape = gradient.call.out[0];
+  Node part = part_of(update, first_element, first_element + numel(shape));
+  Node n;
+  n.op = &ops::adamw_product;
+  n.range = gradient.range;
+  n.cost = gradient.cost;
+  n.cost.other_flops += part.cost.other_flops;
+  n.bytes = gradient.bytes + part.bytes - 2.0 * double(numel(shape) * size_of(shape.dtype));
+  n.call = {};
+  n.call.attrs = Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()});
+  auto add = [&](const Operand& operand, const TensorRef& ref) {
+    n.in[n.call.n_in] = operand;
+    n.call.in[n.call.n_in++] = ref;
+  };
+  auto add_matrix = [&](int input) {
+    TensorRef ref = shape;
+    ref.dtype = part.call.in[input].dtype;
+    add(part.in[input], ref);
+  };
+  for (int i = 0; i < 2; ++i) add(gradient.in[i], gradient.call.in[i]);
+  add_matrix(0), add_matrix(2), add_matrix(3);
+  add(part.in[4], part.call.in[4]);
+  if (part.call.n_in > 5) add_matrix(5);
+  n.call.workspace_bytes = n.op->workspace(n.call, graph.target);
+  if (n.call.workspace_bytes > 0) {
+    Buffer scratch;
+    scratch.bytes = n.call.workspace_bytes;
+    scratch.category = MemoryCategory::temporary;
+    scratch.range = n.range;
+    scratch.holds.rank = -1;
+    n.workspace = {int(graph.buffers.size()), 0};
+    graph.buffers.push_back(scratch);
+  }
+  return n;
+}
+
+}  // namespace
+
+Report fold_updates(Graph& graph) {
+  Report report;
+  if (!prepare_first(graph)) return report;
+  size_t count = graph.nodes.size();
+  std::vector<std::vector<Node>> after(count);  // what comes after a call
+  std::vector<bool> dead(count);
+  for (size_t u = 0; u < count; ++u) {
+    const Node update = graph.nodes[u];
+    if (update.op != &ops::adamw) continue;
+    Span all = span_of(update.call.in[1], update.in[1].offset);
+    int64_t size = size_of(update.call.in[1].dtype);
+    std::vector<std::pair<int64_t, int64_t>> taken;  // elements
+    for (size_t w = 0; w < u; ++w) {
+      const Node& gradient = graph.nodes[w];
+      if (gradient.op != &ops::linear_weight_grad || gradient.out[0].buffer != update.in[1].buffer) continue;
+      Span span = span_of(gradient.call.out[0], gradient.out[0].offset);
+      const std::vector<Span>& unread = graph.buffers[size_t(gradient.out[0].buffer)].unread;
+      bool free = !gradient.call.accumulates(0) && all.contains(span) &&
+                  span.end - span.begin == numel(gradient.call.out[0]) * size && has_kernel(graph, gradient) &&
+                  std::any_of(unread.begin(), unread.end(), [&](const Span& s) { return s.contains(span); });
+      for (size_t i = 0; i < count && free; ++i)
+        free = i == w || i == u || !touches(graph.nodes[i], gradient.out[0].buffer, span);
+      if (!free) continue;
+      int64_t first = (span.begin - all.begin) / size;
+      Node n = folded(graph, gradient, update, first);
+      // It changes the weight, which others may still read: this layer's own input gradient does.
+      size_t last = w;
+      for (size_t i = w + 1; i < u; ++i)
+        for (int k = 2; k < n.call.n_in; ++k)
+          if (k != 5 && touches(graph.nodes[i], n.in[k].buffer, span_of(n.call.in[k], n.in[k].offset))) last = i;
+      report.lines.push_back(
+          fmt::format("{} into its weight's update: {} bytes saved", n.range->path(), 2 * (span.end - span.begin)));
+      after[last].push_back(n);
+      dead[w] = true;
+      taken.emplace_back(first, first + numel(gradient.call.out[0]));
+    }
+    if (taken.empty()) continue;
+    std::sort(taken.begin(), taken.end());
+    int64_t at = 0;
+    taken.emplace_back(update.call.in[0].dims[0], 0);
+    for (auto [begin, end] : taken) {
+      if (begin > at) after[u].push_back(part_of(update, at, begin));
+      at = end;
+    }
+    dead[u] = true;
+  }
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < count; ++i) {
+    if (!dead[i]) nodes.push_back(graph.nodes[i]);
+    nodes.insert(nodes.end(), after[i].begin(), after[i].end());
+  }
+  graph.nodes = std::move(nodes);
+  return report;
+}
+
+}  // namespace sinter::compile

@@ -1,0 +1,81 @@
+// A product that is then added to something, as a block's output is to the residual stream, is added while it is stored: the product's β. The
+// product itself never reaches memory, and is not rounded to 16 bits before the sum.
+#include <fmt/format.h>
+
+#include "backend/workspace.h"
+#include "compile/passes.h"
+#include "ops/table.h"
+
+namespace sinter::compile {
+namespace {
+
+using workspace::numel;
+
+bool is_product(const Node& n) {
+  return (n.op == &ops::linear || n.op == &ops::matmul || n.op == &ops::linear_input_grad) && n.call.n_in == 2 &&
+         n.call.accumulate == 0;
+}
+
+bool same_layout(const TensorRef& a, const TensorRef& b) {
+  if (a.rank != b.rank) return false;
+  for (int d = 0; d < a.rank; ++d)
+    if (a.dims[d] != b.dims[d] || (a.dims[d] != 1 && a.strides[d] != b.strides[d])) return false;
+  return true;
+}
+
+bool writes(const Node& n, const Operand& x, const TensorRef& t) {
+  bool found = false;
+  n.for_each_access([&](const Operand& o, const TensorRef& r, bool, bool w) {
+    found |= w && o.buffer == x.buffer && span_of(r, o.offset).overlaps(span_of(t, x.offset));
+  });
+  return found;
+}
+
+}  // namespace
+
+Report add_by_product(Graph& graph) {
+  Report report;
+  size_t count = graph.nodes.size();
+  std::vector<std::vector<size_t>> users(graph.buffers.size());
+  for (size_t i = 0; i < count; ++i)
+    graph.nodes[i].for_each_access(
+        [&](const Operand& o, const TensorRef&, bool, bool) { users[size_t(o.buffer)].push_back(i); });
+  std::vector<bool> dead(count);
+  for (size_t s = 0; s < count; ++s) {
+    Node& sum = graph.nodes[s];
+    if (sum.op != &ops::add || sum.call.accumulate != 0) continue;
+    for (int i = 0; i < 2; ++i) {
+      const Operand& part = sum.in[i];
+      const Buffer& b = graph.buffers[size_t(part.buffer)];
+      const std::vector<size_t>& u = users[size_t(part.buffer)];
+      if (b.external || b.output || u.size() != 2 || u[1] != s || dead[u[0]]) continue;
+      const Node& product = graph.nodes[u[0]];
+      const TensorRef &out = sum.call.out[0], &other = sum.call.in[1 - i];
+      bool fits =
+          is_product(product) && numel(product.call.in[0]) > 0 && product.out[0].buffer == part.buffer &&
+          same_layout(product.call.out[0], out) && same_layout(sum.call.in[i], out) && same_layout(other, out) &&
+          other.dtype == out.dtype &&
+          (out.dtype == product.call.in[0].dtype || (out.dtype == DType::f32 && is_16bit(product.call.in[0].dtype)));
+      // It moves down to where the sum stood.
+      for (size_t n = u[0] + 1; n < s && fits; ++n)
+        for (int k = 0; k < 2; ++k) fits = fits && !writes(graph.nodes[n], product.in[k], product.call.in[k]);
+      if (!fits) continue;
+      double before = product.bytes + sum.bytes;
+      Node n = product;
+      n.in[2] = sum.in[1 - i], n.call.in[2] = other, n.call.n_in = 3;
+      n.out[0] = sum.out[0], n.call.out[0] = out;
+      n.bytes = 0;
+      n.for_each_access(
+          [&](const Operand&, const TensorRef& t, bool, bool) { n.bytes += double(numel(t) * size_of(t.dtype)); });
+      report.lines.push_back(
+          fmt::format("{} adds to {}: {:.0f} bytes saved", product.range->path(), sum.range->path(), before - n.bytes));
+      dead[u[0]] = true;
+      graph.nodes[s] = n;
+      break;
+    }
+  }
+  remove_nodes(graph, dead);
+  return report;
+}
+
+}  // namespace sinter::compile
