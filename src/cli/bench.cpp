@@ -16,6 +16,7 @@ Examples:
   sinter bench model --dtype fp32,bf16 --pass forward,step    what mixed precision buys
   sinter bench model --attention naive,flash --ctx 1024       what not keeping the scores buys
   sinter bench model --mode eager,compiled                    what tracing and replaying the step as one buys
+  sinter bench model --mode compiled --accumulate 8           a step of eight micro-batches
   sinter bench model --ablate                                 step time as the compiler's passes are added one by one
   sinter bench model --size 2.7B --dry-run                    predicted memory, nothing run
   sinter bench model --warmup 0,1,2,5 --plot warmup.html      what skipping the warm-up does, each in a fresh process

@@ -172,6 +172,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
       progress.done(fmt::format("{}: {}", c.text(),
                                 (*r)["status"] == "oom" ? "OOM: " + (*r)["reason"].get<std::string>()
                                                         : "peak " + bytes_text((*r)["peak_bytes"].get<double>())));
+    if (std::string tuned = tuning_text(*r); !tuned.empty()) progress.done(fmt::format("{}: {}", c.text(), tuned));
     record["results"].push_back(std::move(*r));
   }
   if (!record["results"].empty()) write_output(output, record);

@@ -49,7 +49,7 @@ Json time_parts(const Profile& p, const Floor& floor) {
   for (const Activity& a : p.trace.device) {
     Part part = part_of(p, a.range);
     ms[part] += double(a.duration_ns()) / 1e6 / passes;
-    kernels[part] += 1 / passes;
+    kernels[part] += 1;
   }
   double share = attention_share(p);
   std::array<double, part_count> least = {floor.products_ms * (1 - share), floor.products_ms * share, 0,
@@ -59,7 +59,7 @@ Json time_parts(const Profile& p, const Floor& floor) {
     if (kernels[size_t(i)] > 0)
       rows.push_back({{"part", names[i]},
                       {"ms", ms[size_t(i)]},
-                      {"kernels", kernels[size_t(i)]},
+                      {"kernels", kernels[size_t(i)] / passes},
                       {"floor_ms", floor.ms() > 0 ? Json(least[size_t(i)]) : Json()}});
   return rows;
 }
