@@ -11,9 +11,11 @@ std::optional<Table> preparation_table(const Json& record) {
   t.columns = {{"size", true},     {"batch"},        {"ctx"},        {"dtype", true},    {"attention", true},
                {"mode", true},     {"pass", true},   {"trace ms"},   {"passes ms"},      {"tuning ms"},
                {"products tuned"}, {"first run ms"}, {"capture ms"}, {"compile time ms"}};
+  bool warm = true;
   for (const Json& r : record.at("results")) {
     const Json compiled = r.value("compiled", Json::object()), tuning = r.value("tuning", Json::object());
     if (compiled.empty() && tuning.value("products", 0) == 0) continue;
+    warm = warm && r.value("warmup", 0) >= 2;
     double sum = 0;
     auto ms = [&](const Json& from, const char* field, double unit) {
       if (!from.contains(field) || !from[field].is_number()) return std::string();
@@ -40,9 +42,11 @@ std::optional<Table> preparation_table(const Json& record) {
   if (t.rows.empty()) return {};
   t.drop_empty_columns();
   t.notes.push_back(
-      "None of it is in the times above. first run: beyond a later pass, what stands to its left taken off: memory, "
-      "modules and kernels. "
-      "compile time: all of it.");
+      "first run: the first pass beyond a later one, without what stands to its left: memory, modules, kernels. "
+      "capture: the same of the "
+      "second. compile time: all of it.");
+  t.notes.push_back(warm ? "None of it is in the times above."
+                         : "With fewer than 2 warm-up passes, some of it is in the times above.");
   return t;
 }
 
