@@ -16,6 +16,7 @@ Examples:
   sinter bench model --dtype fp32,bf16 --pass forward,step    what mixed precision buys
   sinter bench model --attention naive,flash --ctx 1024       what not keeping the scores buys
   sinter bench model --mode eager,compiled                    what tracing and replaying the step as one buys
+  sinter bench model --mode compiled --accumulate 8           a step of eight micro-batches
   sinter bench model --ablate                                 step time as the compiler's passes are added one by one
   sinter bench model --size 2.7B --dry-run                    predicted memory, nothing run
   sinter bench model --warmup 0,1,2,5 --plot warmup.html      what skipping the warm-up does, each in a fresh process
@@ -65,6 +66,8 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
       if (!flags->peers.empty()) flags->bench.peers = split("--peer", flags->peers);
       check_peers(flags->bench.peers, own_model);
       flags->bench.sweep = flags->model.sweep();
+      check(flags->bench.peers.empty() || flags->bench.sweep.accumulate.value_or(1) == 1,
+            "--peer with --accumulate {}: the peers take a step of one batch", *flags->bench.sweep.accumulate);
       if (flags->ablate) {
         check(flags->bench.sweep.mode.empty() && flags->bench.sweep.passes.empty(),
               "--ablate: it chooses --mode and --passes itself; leave them out");

@@ -31,7 +31,7 @@ void add_compile(CLI::App& app, Action& action, const MakeModel& make_model) {
     lab::OutputOptions output;
   };
   auto flags = std::make_shared<Flags>();
-  add_model_flags(*model, flags->model, Passes::fixed);
+  add_model_flags(*model, flags->model, Passes::none);
   model->add_flag("--explain", flags->compile.explain, "also list what each pass did where")->group("Output");
   add_text(*model, "--dump", flags->compile.dump, "write the compiled graph to this file", "FILE.txt|.dot|.html|.json",
            "Output");

@@ -75,6 +75,14 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
     add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);
     add("steps", "N", "timed passes (default 10)", run);
   }
+  if (passes != Passes::none) {
+    add("accumulate", "N", "micro-batches of --batch sequences that make a step (default 1)", run);
+    command
+        .add_flag_callback(
+            "--no-tune", [&flags] { flags.text["no_tune"] = "true"; },
+            "products on CUDA take cuBLASLt's first guess; none are timed to find the fastest")
+        ->group(run);
+  }
   add("seed", "N", "of parameters and tokens (default 0)", run);
   add("lr", "X", "AdamW's learning rate (default 1e-4)", run);
   add("clip", "X", "clip the gradient's global norm to this; 0 does not (default 0)", run);

@@ -14,7 +14,8 @@ struct ModelFlags {
   std::string config;
   lab::SweepOptions sweep() const;
 };
-enum class Passes { timed, fixed };  // fixed: the command decides how many passes it runs
+// How many passes the command runs: as many as it is told, as many as it decides, or none.
+enum class Passes { timed, fixed, none };
 void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes = Passes::timed);
 
 }  // namespace sinter::cli

@@ -92,8 +92,11 @@ CompileOptions passes_named(const std::string& text) {
   return o;
 }
 
-Compiled::Compiled(Step step, DeviceType device, CompileOptions options)
-    : step_(std::move(step)), device_(device), options_(std::move(options)) {
+Compiled::Compiled(Step step, DeviceType device, CompileOptions options, std::shared_ptr<Arena> arena)
+    : step_(std::move(step)),
+      device_(device),
+      options_(std::move(options)),
+      arena_(arena ? std::move(arena) : std::make_shared<Arena>(device)) {
   for (const std::string& name : options_.without) check(contains(pass_names(), name), "there is no pass \"{}\"", name);
 }
 
@@ -115,14 +118,21 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   auto ms_since = [](int64_t begin) { return double(steady_ns() - begin) / 1e6; };
   int64_t begin = steady_ns();
   Graph graph = trace(step_, traced->inputs, device_, &traced->windows);
-  traced->trace_ms = ms_since(begin);
+  traced->time.trace_ms = ms_since(begin);
   begin = steady_ns();
   if (options_.memory_budget > 0) keep_within_budget(graph, options_);
   traced->reports = run_passes(graph, options_);
   order_lanes(graph);
-  traced->passes_ms = ms_since(begin);
-  traced->executable = std::make_unique<Executable>(std::move(graph), !contains(options_.without, "graph"));
+  traced->time.passes_ms = ms_since(begin);
+  traced->executable = std::make_unique<Executable>(std::move(graph), arena_, !contains(options_.without, "graph"));
   return traced;
+}
+
+CompileTime Compiled::compile_time() const {
+  CompileTime sum;
+  for (const auto& [key, traced] : compilations_)
+    sum.trace_ms += traced->time.trace_ms, sum.passes_ms += traced->time.passes_ms;
+  return sum;
 }
 
 const std::vector<Tensor>& Compiled::operator()(const std::vector<Tensor>& inputs) {

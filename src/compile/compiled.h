@@ -16,15 +16,19 @@ std::vector<std::string> pass_names();  // those of all_passes(), and "graph": r
 // "all", "none", or the names of what is on with + between them; refuses unknown ones by listing what there is.
 CompileOptions passes_named(const std::string& text);
 
+struct CompileTime {
+  double trace_ms = 0, passes_ms = 0;
+};
 struct Compilation {
   std::unique_ptr<Executable> executable;
   std::vector<Report> reports;
-  double trace_ms = 0, passes_ms = 0;
+  CompileTime time;
 };
 
 class Compiled {
  public:
-  Compiled(Step step, DeviceType device, CompileOptions options = {});
+  // Steps that never run at the same time may share an arena; what one returns then holds until any of them is called.
+  Compiled(Step step, DeviceType device, CompileOptions options = {}, std::shared_ptr<Arena> arena = {});
 
   // What the step returns, computed; holds until the next call. Inputs are copied to where the trace reads them; what else the step uses
   // (parameters) is read where it lay when the step was traced.
@@ -32,6 +36,7 @@ class Compiled {
   // What the last call ran.
   const Compilation& compilation() const { return *last_; }
   size_t traces() const { return compilations_.size(); }
+  CompileTime compile_time() const;  // of all traces
 
  private:
   struct Traced : Compilation {
@@ -44,6 +49,7 @@ class Compiled {
   Step step_;
   DeviceType device_;
   CompileOptions options_;
+  std::shared_ptr<Arena> arena_;
   std::multimap<std::string, std::unique_ptr<Traced>> compilations_;  // by shapes, types and modes
   Compilation* last_ = nullptr;
 };

@@ -1,25 +1,16 @@
 #include "compile/executable.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/dispatch.h"
 
 namespace sinter::compile {
 
-Executable::Executable(Graph graph, bool capture) : graph_(std::move(graph)), capture_(capture) {
+Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
+    : graph_(std::move(graph)), capture_(capture), arena_(std::move(arena)) {
   DeviceType device = graph_.device;
-  CategoryScope scope(MemoryCategory::activation);
-  arena_ = new Storage(allocator_of(device), graph_.arena_bytes, current_stream(device));
-  auto address = [&](const Operand& o) -> void* {
-    if (o.buffer < 0) return nullptr;
-    const Buffer& b = graph_.buffers[size_t(o.buffer)];
-    const Ref<Storage>& storage = graph_.storage_of(b);
-    return static_cast<char*>((storage ? storage : arena_)->data) + graph_.base_of(b) + o.offset;
-  };
-  for (Node& n : graph_.nodes) {
-    for (int i = 0; i < n.call.n_in; ++i) n.call.in[i].data = address(n.in[i]);
-    for (int j = 0; j < n.call.n_out; ++j) n.call.out[j].data = address(n.out[j]);
-    n.call.workspace = address(n.workspace);
+  for (const Node& n : graph_.nodes) {
     if (device != DeviceType::meta) {
       Kernel kernel = backend_of(device).kernels().*(n.op->kernel);
       check(kernel, "{}: there is no kernel for it on {}", n.op->name, name_of(device));
@@ -30,18 +21,47 @@ Executable::Executable(Graph graph, bool capture) : graph_(std::move(graph)), ca
       if (writes && s && std::find(written_.begin(), written_.end(), s) == written_.end()) written_.push_back(s);
     });
   }
+  find_addresses();
+  arena_->add(*this);
+}
+
+void Executable::find_addresses() {
+  const Ref<Storage>& arena = arena_->at_least(graph_.arena_bytes);
+  auto address = [&](const Operand& o) -> void* {
+    if (o.buffer < 0) return nullptr;
+    const Buffer& b = graph_.buffers[size_t(o.buffer)];
+    const Ref<Storage>& storage = graph_.storage_of(b);
+    return static_cast<char*>((storage ? storage : arena)->data) + graph_.base_of(b) + o.offset;
+  };
+  for (Node& n : graph_.nodes) {
+    for (int i = 0; i < n.call.n_in; ++i) n.call.in[i].data = address(n.in[i]);
+    for (int j = 0; j < n.call.n_out; ++j) n.call.out[j].data = address(n.out[j]);
+    n.call.workspace = address(n.workspace);
+  }
+  outputs_.clear();
   for (size_t i = 0; i < graph_.outputs.size(); ++i) {
     const Buffer& b = graph_.buffers[size_t(graph_.outputs[i].buffer)];
     Ref<TensorImpl> impl = new TensorImpl;
-    impl->storage = b.external ? b.external : arena_;
-    impl->device = device;
+    impl->storage = b.external ? b.external : arena;
+    impl->device = graph_.device;
     impl->ref = graph_.output_refs[i];
     impl->ref.data = address(graph_.outputs[i]);
     outputs_.emplace_back(std::move(impl));
   }
+  has_addresses_ = true;
+}
+
+void Executable::forget_addresses() {
+  has_addresses_ = false;
+  outputs_.clear();
+  if (!captured_) return;
+  DeviceBackend& backend = backend_of(graph_.device);
+  backend.synchronize(current_stream(graph_.device));  // it may still be running
+  backend.destroy_captured(std::exchange(captured_, nullptr));
 }
 
 Executable::~Executable() {
+  arena_->remove(*this);
   if (captured_) backend_of(graph_.device).destroy_captured(captured_);
   if (side_stream_) backend_of(graph_.device).destroy_stream(side_stream_);
 }
@@ -113,6 +133,7 @@ void Executable::launch() {
 void Executable::run() {
   DeviceBackend& backend = backend_of(graph_.device);
   void* stream = current_stream(graph_.device);
+  if (!has_addresses_) find_addresses();
   if (!captured_ && ran_ && capture_ && backend.captures()) {
     if (!side_stream_) side_stream_ = backend.create_stream(true);
     backend.begin_capture(stream);

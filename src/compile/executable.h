@@ -1,5 +1,6 @@
 // A graph with memory: runs a step call by call, and, where the device can, as one captured piece of work.
 #pragma once
+#include "compile/arena.h"
 #include "compile/graph.h"
 
 namespace sinter::compile {
@@ -7,7 +8,7 @@ namespace sinter::compile {
 class Executable {
  public:
   // `capture`: replay as one (a CUDA graph). The first run is call by call in any case: libraries choose algorithms, modules are loaded.
-  explicit Executable(Graph graph, bool capture = true);
+  Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture = true);
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -16,21 +17,23 @@ class Executable {
   const std::vector<Tensor>& outputs() const { return outputs_; }  // hold until the next run
   const Graph& graph() const { return graph_; }
   bool is_captured() const { return captured_ != nullptr; }
+  void forget_addresses();  // the arena's memory will be elsewhere; the next run finds it, and captures again
 
  private:
+  void find_addresses();
   void submit_in_order();
   void submit_in_lanes();
   void launch();
 
   Graph graph_;
   bool capture_;
-  Ref<Storage> arena_;
+  std::shared_ptr<Arena> arena_;
   std::vector<Kernel> kernels_;
   std::vector<Storage*> written_;  // existing storages that the step changes
   std::vector<Tensor> outputs_;
   void* captured_ = nullptr;
   void* side_stream_ = nullptr;  // of the second lane
-  bool ran_ = false;
+  bool ran_ = false, has_addresses_ = false;
 };
 
 }  // namespace sinter::compile

@@ -5,6 +5,7 @@
 #include "lab/machine.h"
 #include "lab/process.h"
 #include "lab/record.h"
+#include "lab/tuning.h"
 #include "lab/units.h"
 
 namespace sinter::lab {
@@ -12,8 +13,9 @@ namespace {
 
 std::string outcome_text(const Json& r) {
   if (r["status"] == "oom") return "OOM: " + r["reason"].get<std::string>();
-  return fmt::format("{} ms{}", significant(r["median_ms"].get<double>(), 4),
-                     r["status"] == "suspect" ? " (suspect)" : "");
+  std::string tuned = tuning_text(r);
+  return fmt::format("{} ms{}{}", significant(r["median_ms"].get<double>(), 4),
+                     r["status"] == "suspect" ? " (suspect)" : "", tuned.empty() ? "" : "; " + tuned);
 }
 
 // Configurations that differ in dtype, attention, mode or its passes alone are measured in turns, so that drift of the machine meets all of
@@ -91,7 +93,7 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   check_output(output);
   check(!options.dry_run || output.plot.empty(), "--plot {}: a dry run has nothing to plot", output.plot);
   SweepOptions sweep = options.sweep;
-  set_threads(sweep);
+  set_up_process(sweep);
   std::optional<Startup> startup;
   if (options.itemise) startup.emplace(sweep.device.value_or("cpu"));
   sweep = with_defaults(sweep);

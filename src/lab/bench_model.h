@@ -35,7 +35,7 @@ class Startup {
 std::optional<Measurement> measure(const RunConfig& config, int64_t timed, const MakeModel& make_model,
                                    Progress& progress);
 
-Json compilation_json(const compile::Compilation& compilation);
+Json compilation_json(const compile::Compilation& compilation, const compile::CompileTime& time);
 Json result_of(const RunConfig& config, const Need& need, const Measurement& m, Peaks& peaks);
 Json oom_result(const RunConfig& config, const Need& need, const std::string& reason, int64_t free_bytes);
 Json planned_result(const RunConfig& config, const Need& need, const Fit& fit);

@@ -2,6 +2,8 @@
 #include <cmath>
 
 #include "lab/bench_model.h"
+#include "lab/floor.h"
+#include "lab/tuning.h"
 #include "lab/units.h"
 
 namespace sinter::lab {
@@ -21,6 +23,7 @@ Json common(const RunConfig& c, const Need& need) {
           {"maths", maths_text(c.precision)},
           {"pass", name_of(c.pass)},
           {"batch", c.batch},
+          {"accumulate", c.accumulate},
           {"ctx", m.ctx},
           {"d_model", m.d_model},
           {"d_ff", m.d_ff},
@@ -42,6 +45,8 @@ Json common(const RunConfig& c, const Need& need) {
           {"flops_executed", need.flops_executed},
           {"mfu", nullptr},
           {"mfu_datasheet", nullptr},
+          {"floor_ms", nullptr},
+          {"floor_multiple", nullptr},
           {"tokens_per_s", nullptr},
           {"peak_bytes", nullptr},
           {"predicted_peak_bytes", need.steady.peak_allocated},
@@ -49,9 +54,20 @@ Json common(const RunConfig& c, const Need& need) {
           {"config", to_json(c)}};
 }
 
+// What the first passes took beyond a later one and what is known by name. Libraries and modules are loaded in the first, kernels and
+// products chosen; the second captures the step.
+void add_first_runs(Json& compiled, const Measurement& m, double median) {
+  auto beyond = [&](size_t pass, double known) {
+    return pass < m.wall_ms.size() ? Json(std::max(0.0, m.wall_ms[pass] - median - known)) : Json();
+  };
+  double known = compiled["trace_ms"].get<double>() + compiled["passes_ms"].get<double>() + 1e3 * m.tuning.seconds;
+  compiled["first_run_ms"] = beyond(0, known);
+  compiled["capture_ms"] = compiled["captured"] == true ? beyond(1, 0) : Json();
+}
+
 }  // namespace
 
-Json compilation_json(const compile::Compilation& c) {
+Json compilation_json(const compile::Compilation& c, const compile::CompileTime& time) {
   const compile::Graph& graph = c.executable->graph();
   Json passes = Json::array();
   for (const compile::Report& p : c.reports)
@@ -60,8 +76,8 @@ Json compilation_json(const compile::Compilation& c) {
                       {"calls_after", p.nodes_after},
                       {"bytes_before", p.bytes_before},
                       {"bytes_after", p.bytes_after}});
-  return {{"trace_ms", c.trace_ms},
-          {"passes_ms", c.passes_ms},
+  return {{"trace_ms", time.trace_ms},
+          {"passes_ms", time.passes_ms},
           {"calls", graph.nodes.size()},
           {"arena_bytes", graph.arena_bytes},
           {"live_bytes", graph.live_bytes_at_most()},
@@ -117,13 +133,22 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
       r["datasheet_peak_tflops"] = *sheet / 1e12;
       r["mfu_datasheet"] = rate / *sheet;
     }
-  r["tokens_per_s"] = double(c.batch * c.model.ctx) / total.median * 1e3;
+  if (double floor = floor_of(c, need, peaks).ms(); floor > 0) {
+    r["floor_ms"] = floor;
+    r["floor_multiple"] = total.median / floor;
+    if (c.pass == Pass::step) r["measured_copy_gbs"] = peaks.copy() / 1e9;
+  }
+  r["tokens_per_s"] = double(c.accumulate * c.batch * c.model.ctx) / total.median * 1e3;
   r["peak_bytes"] = m.memory.peak_allocated;
   r["reserved_bytes"] = m.memory.peak_reserved;
   r["memory"] = categories_json(m.memory.at_peak_by);
   if (c.pass != Pass::forward) r["loss"] = m.loss;
   r["setup_ms"] = m.setup_ms;
-  if (!m.compiled.is_null()) r["compiled"] = m.compiled;
+  if (!m.compiled.is_null()) {
+    r["compiled"] = m.compiled;
+    add_first_runs(r["compiled"], m, total.median);
+  }
+  add_tuning(r, m.tuning);
   if (!m.clocks.empty()) r["clocks"] = m.clocks;
   return r;
 }

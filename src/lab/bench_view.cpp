@@ -33,13 +33,6 @@ std::string key_of(const Json& r, const std::set<std::string>& but) {
 const std::set<std::string> engine_differs = {"engine", "deterministic"},
                             variant_differs = {"dtype", "attention", "mode", "passes"};
 
-// "eager", "compiled", or "compiled: dce+plan" where not all passes are on.
-std::string mode_text(const Json& r) {
-  std::string mode = r.value("mode", "?");
-  const Json passes = r.value("passes", Json());
-  return passes.is_string() && passes != "all" ? mode + ": " + passes.get<std::string>() : mode;
-}
-
 // Median over all rows of ours like r: ours runs before and after each peer.
 double our_median(const Json& results, const Json& r) {
   std::vector<double> samples;
@@ -48,12 +41,12 @@ double our_median(const Json& results, const Json& r) {
       for (double ms : o.at("samples_ms")) samples.push_back(ms);
   return samples.empty() ? 0 : statistics_of(samples).median;
 }
-double our_peak(const Json& results, const Json& r) {
-  double peak = 0;
+double largest_of_ours(const Json& results, const Json& r, const char* field) {
+  double largest = 0;
   for (const Json& o : results)
     if (is_ours(o) && key_of(o, engine_differs) == key_of(r, engine_differs))
-      peak = std::max(peak, number(o, "peak_bytes"));
-  return peak;
+      largest = std::max(largest, number(o, field));
+  return largest;
 }
 
 std::vector<std::string> preamble_of(const Json& record) {
@@ -111,6 +104,8 @@ const std::vector<Column> columns = {{"engine", true},
                                      {"tokens/s"},
                                      {"% of measured peak"},
                                      {"% of datasheet peak"},
+                                     {"floor ms"},
+                                     {"× floor"},
                                      {"peak memory"},
                                      {"speed-up"},
                                      {"theirs ÷ ours"},
@@ -173,8 +168,9 @@ class Rows {
       double ours = is_ours(r) ? 0 : our_median(results_, r);
       if (ours > 0) ratio = significant(number(r, "median_ms") / ours, 3);
       if (ours > 0 && number(r, "peak_bytes") > 0)
-        memory_ratio = significant(our_peak(results_, r) / number(r, "peak_bytes"), 3);
+        memory_ratio = significant(largest_of_ours(results_, r, "peak_bytes") / number(r, "peak_bytes"), 3);
     }
+    double floor = total && timed ? largest_of_ours(results_, r, "floor_ms") : 0;  // a peer's is ours
     std::string size = r.value("size", "?"), pass = r.value("pass", "?"), dtype = r.value("dtype", "?");
     long ctx = r.value("ctx", 0L);
     bool publish = published_ && is_ours(r) && r.value("batch", 0) == 4 && r.value("vocab", 0) == 10000;
@@ -182,7 +178,7 @@ class Rows {
     bool phase_is_pass = total && pass == "forward";
     table_.rows.push_back({several_engines_ ? r.value("engine", "sinter") : "",
                            size,
-                           std::to_string(r.value("batch", 0)),
+                           batch_text(r),
                            std::to_string(ctx),
                            dtype,
                            several_attentions_ ? r.value("attention", "?") : "",
@@ -197,6 +193,8 @@ class Rows {
                            total ? show(number(r, "tokens_per_s"), 4) : "",
                            peak > 0 ? fraction(rate / peak) : "",
                            sheet > 0 ? fraction(rate / sheet) : "",
+                           show(floor, 3),
+                           floor > 0 ? significant(number(times, "median_ms") / floor, 3) : "",
                            total && number(r, "peak_bytes") > 0 ? bytes_text(number(r, "peak_bytes")) : "",
                            speedup,
                            ratio,
@@ -233,6 +231,10 @@ class Rows {
           peaks + ").");
     if (!sheets.empty())
       note("% of datasheet peak = model FLOPs ÷ median ÷ the vendor's figure (TFLOP/s:" + sheets + ").");
+    if (has("floor ms"))
+      note(
+          "floor = model FLOPs ÷ the measured peak, and for a step AdamW's bytes (7 passes over the parameters) ÷ the "
+          "measured copy bandwidth; `profile model` shows where the rest goes.");
     if (has("speed-up"))
       note("speed-up = median of the first dtype, attention and mode ÷ median; they were measured in turns.");
     if (has("theirs ÷ ours"))
@@ -367,6 +369,7 @@ std::optional<Chart> chart_of(const Json& record) {
 View bench_model_view(const Json& record) {
   if (record.at("config").value("dry_run", false)) return {preamble_of(record), {plan_table(record)}, {}};
   View view{preamble_of(record), {Rows(record).table()}, chart_of(record)};
+  if (auto t = preparation_table(record)) view.tables.push_back(*t);
   if (auto t = startup_table(record)) view.tables.push_back(*t);
   return view;
 }

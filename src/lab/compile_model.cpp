@@ -33,7 +33,7 @@ Json result_of(const RunConfig& c, const compile::Compilation& compilation) {
             {"dtype", c.precision.name}, {"attention", name_of(c.model.attention.kind)},
             {"pass", name_of(c.pass)},   {"batch", c.batch},
             {"ctx", c.model.ctx},        {"status", "ok"},
-            {"config", to_json(c)},      {"compiled", compilation_json(compilation)}};
+            {"config", to_json(c)},      {"compiled", compilation_json(compilation, compilation.time)}};
   Json& passes = r["compiled"]["passes"];
   for (size_t i = 0; i < passes.size(); ++i) {
     passes[i]["did"] = counted(compilation.reports[i].lines);
@@ -54,6 +54,7 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
     check(mode_named(mode) == Mode::compiled,
           "--mode {}: compile model compiles; time eager mode with bench model --mode eager", mode);
   sweep.mode = {"compiled"};
+  sweep.accumulate = {}, sweep.no_tune = {};  // of a record: they say how to run it
   sweep = with_defaults(sweep);
   std::vector<RunConfig> runs = expand(sweep, Device::imagined);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",

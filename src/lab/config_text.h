@@ -18,9 +18,20 @@ inline std::string size_name(const Json& r) {
   return fmt::format("{}×{}, {} heads, d_ff {}", r.value("layers", 0), r.value("d_model", 0), r.value("heads", 0),
                      r.value("d_ff", 0));
 }
+// "eager", "compiled", or "compiled: dce+plan" where not all passes are on.
+inline std::string mode_text(const Json& r) {
+  std::string mode = r.value("mode", "?");
+  const Json passes = r.value("passes", Json());
+  return passes.is_string() && passes != "all" ? mode + ": " + passes.get<std::string>() : mode;
+}
+// "4", or "8 × 4": micro-batches that make a step.
+inline std::string batch_text(const Json& r) {
+  int64_t batch = r.value("batch", 0), times = r.value("accumulate", 1);
+  return times > 1 ? fmt::format("{} × {}", times, batch) : std::to_string(batch);
+}
 inline std::string config_text(const Json& r) {
   std::string attention = r.contains("head_dim") ? "" : r.value("attention", "?") + " attention, ";
-  return fmt::format("{}, batch {}, ctx {}, {}, {}{}", size_name(r), r.value("batch", 0), r.value("ctx", 0),
+  return fmt::format("{}, batch {}, ctx {}, {}, {}{}", size_name(r), batch_text(r), r.value("ctx", 0),
                      r.value("dtype", "?"), attention, r.value("pass", "?"));
 }
 // "flash (auto: …)": what ran, and how it was chosen where it was not asked for.

@@ -29,6 +29,7 @@ void Measurement::append(const Measurement& later) {
   if (later.memory.peak_allocated > memory.peak_allocated) memory = later.memory;
   loss = std::isfinite(loss) ? later.loss : loss;
   clocks = later.clocks;
+  tuning.tuned += later.tuning.tuned, tuning.seconds += later.tuning.seconds;
 }
 
 double ms_since(int64_t begin_ns) { return double(steady_ns() - begin_ns) / 1e6; }

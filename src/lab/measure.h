@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 
+#include "backend/cuda/cuda.h"
 #include "lab/json.h"
 #include "lab/output.h"
 #include "ops/context.h"
@@ -18,6 +19,7 @@ struct Measurement {
   double setup_ms = 0;  // model, parameters, batch
   Json clocks = Json::object();
   Json compiled;  // what compiling did and cost; null: eager
+  ProductTuning tuning;
 
   void append(const Measurement& later);
   std::vector<double> timed_wall_ms() const;

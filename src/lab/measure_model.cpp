@@ -24,16 +24,21 @@ std::optional<Measurement> measure(const RunConfig& c, int64_t timed, const Make
   Measurement m;
   CachingAllocator& allocator = allocator_of(c.device);
   allocator.release_cached();
+  restart_product_tuning();
   {
     auto begin = steady_ns();
     Workload work(c, c.device, make_model);
     synchronize(c.device);
     m.setup_ms = ms_since(begin);
-    TimedWork passes{c.device, c.text(), c.mode == Mode::compiled ? 0 : phase_count(c.pass), c.warmup,
-                     [&](const auto& mark) { work.run(mark); }};
+    TimedWork passes{c.device, c.text(), phase_count(c), c.warmup, [&](const auto& mark) { work.run(mark); }};
     if (!time_passes(passes, timed, m, progress)) return {};
     if (work.loss().defined()) m.loss = item(work.loss());
-    if (const compile::Compilation* compiled = work.compilation()) m.compiled = compilation_json(*compiled);
+    compile::CompileTime time;  // a step of micro-batches is several
+    for (const compile::Compiled* c : work.compiled()) {
+      time.trace_ms += c->compile_time().trace_ms, time.passes_ms += c->compile_time().passes_ms;
+      m.compiled = compilation_json(c->compilation(), time);
+    }
+    m.tuning = product_tuning();
   }
   allocator.release_cached();
   return m;

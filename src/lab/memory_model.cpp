@@ -4,6 +4,7 @@
 #include "lab/machine.h"
 #include "lab/process.h"
 #include "lab/record.h"
+#include "lab/tuning.h"
 #include "lab/units.h"
 #include "profile/range.h"
 
@@ -113,9 +114,11 @@ std::optional<Json> run_one(const RunConfig& c, const MemoryOptions& options, bo
   Fit fit{true, 0, "", ""};
   if (!options.predict) fit = fit_of(need, c);
   bool dry = options.predict || !fit.fits;
+  restart_product_tuning();
   MemoryRun run = run_memory(c, dry ? DeviceType::meta : c.device, make_model);
   if (run.interrupted) return {};
   Json r = result_of(c, run, need, dry, options, make_model);
+  if (!dry) add_tuning(r, product_tuning());
   if (!fit.fits) r["status"] = "oom", r["reason"] = fit.reason;
   if (!dry && run.out_of_memory.empty()) add_prediction(r, c, run, need, make_model);
   if (alone) r["timeline"] = timeline_json(run, c, dry);
@@ -145,7 +148,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   SweepOptions sweep = options.sweep;
   if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
   sweep = with_defaults(sweep);
-  set_threads(sweep);
+  set_up_process(sweep);
   std::vector<RunConfig> runs = expand(sweep, options.predict ? Device::imagined : Device::present);
   check_snapshot(options.snapshot, runs.size());
   check(output.plot.empty() || runs.size() == 1,
@@ -169,6 +172,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
       progress.done(fmt::format("{}: {}", c.text(),
                                 (*r)["status"] == "oom" ? "OOM: " + (*r)["reason"].get<std::string>()
                                                         : "peak " + bytes_text((*r)["peak_bytes"].get<double>())));
+    if (std::string tuned = tuning_text(*r); !tuned.empty()) progress.done(fmt::format("{}: {}", c.text(), tuned));
     record["results"].push_back(std::move(*r));
   }
   if (!record["results"].empty()) write_output(output, record);

@@ -39,7 +39,7 @@ Need predict(const RunConfig& c, const MakeModel& make_model) try {
     OpCost forward = count([&] { work.forward(); });
     need.forward_flops = forward.matmul_flops;
     need.forward_flops_executed = forward.executed_flops;
-    need.flops = need.forward_flops * (c.pass == Pass::forward ? 1 : 3);
+    need.flops = need.forward_flops * double(c.accumulate) * (c.pass == Pass::forward ? 1 : 3);
   }
   allocator.release_cached();
   return need;

@@ -49,6 +49,13 @@ struct Released {
   }
 };
 
+// A ceiling is of the best algorithm, whatever --no-tune says of the model's products.
+struct Tuned {
+  bool before = product_tuning_is_on();
+  Tuned() { set_product_tuning(true); }
+  ~Tuned() { set_product_tuning(before); }
+};
+
 double measure_product(DeviceType device, const std::string& dtype) {
   Precision p = precision_named(dtype);
   DType type = p.compute.value_or(p.master);
@@ -58,6 +65,7 @@ double measure_product(DeviceType device, const std::string& dtype) {
   std::vector<int64_t> sizes = {256, 512, 1024, 2048};
   if (cuda) sizes = {dtype == "fp32" ? 4096 : 8192};
   Released released{device};
+  Tuned tuned;
   NoGrad off;
   Scoped math(context().math, p.math);
   auto rate = [&](int64_t n) {

@@ -100,6 +100,7 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
           c.model.heads);
   Peaks peaks(runs[0].device);  // now, so that the children find them in the cache
   for (const RunConfig& c : runs) peaks.product(c.precision.name);
+  peaks.copy();
   bool torch = torch_version(options.python).has_value();
   record["notes"] = Json::array();
   if (!torch) {
@@ -152,6 +153,7 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
 void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress) {
   Peaks peaks(runs[0].device);
   for (const RunConfig& c : runs) peaks.product(c.precision.name);
+  peaks.copy();
   RunConfig first = runs[0];
   first.warmup = 0;
   progress.now("one-time costs of a fresh process");

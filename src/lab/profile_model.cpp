@@ -3,6 +3,7 @@
 #include "lab/machine.h"
 #include "lab/process.h"
 #include "lab/record.h"
+#include "lab/tuning.h"
 #include "lab/units.h"
 #include "lab/workload.h"
 
@@ -11,9 +12,10 @@ namespace {
 
 std::string outcome(const Json& r) {
   if (r["status"] == "oom") return "OOM: " + r["reason"].get<std::string>();
-  return fmt::format("{} ms a pass; recorded {} ms, of which {} ms busy", significant(r["wall_ms"].get<double>(), 4),
+  std::string tuned = tuning_text(r);
+  return fmt::format("{} ms a pass; recorded {} ms, of which {} ms busy{}", significant(r["wall_ms"].get<double>(), 4),
                      significant(r["profiled_mean_ms"].get<double>(), 4),
-                     significant(r["device_time"]["busy_ms"].get<double>(), 4));
+                     significant(r["device_time"]["busy_ms"].get<double>(), 4), tuned.empty() ? "" : "; " + tuned);
 }
 
 // One configuration to profile, whatever it is.
@@ -23,6 +25,7 @@ struct Subject {
   std::string dtype;
   Fit fit;
   int64_t warmup, passes;
+  std::function<Floor(Peaks&)> floor;
   // Makes the work, calls back with it, and destroys it.
   std::function<void(const std::function<void(const Profiler::Work&)>&)> with_work;
 };
@@ -38,13 +41,16 @@ std::optional<Json> profile_one(const Subject& s, DeviceType device, const Profi
   }
   allocator_of(device).release_cached();
   Roofline roofline{peaks.product(s.dtype), peaks.copy()};  // while there is room to measure them
+  Floor floor = s.floor(peaks);
   std::optional<Json> result;
+  restart_product_tuning();
   try {
     s.with_work([&](const Profiler::Work& work) {
       std::optional<Profile> p = profiler.run(work, s.warmup, s.passes, !options.trace.empty());
       if (!p) return;
       if (!options.trace.empty()) trace = to_kineto(p->trace);
-      result = profile_result(s.config, *p, options.range, roofline);
+      result = profile_result(s.config, *p, options.range, roofline, floor);
+      add_tuning(*result, product_tuning());
     });
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::memory) throw;
@@ -101,7 +107,7 @@ int profile_all(Json record, size_t count, const std::function<Subject(size_t)>&
 int profile_model(const SweepOptions& given, const ProfileOptions& options, const OutputOptions& output,
                   const MakeModel& make_model) {
   SweepOptions sweep = with_defaults(given);
-  set_threads(sweep);
+  set_up_process(sweep);
   check(sweep.warmup.size() == 1, "--warmup: give one number of untimed passes; `bench model` compares several");
   std::vector<RunConfig> runs = expand(sweep);
   check_options(options, output, runs.size());
@@ -109,12 +115,14 @@ int profile_model(const SweepOptions& given, const ProfileOptions& options, cons
     const RunConfig& c = runs[i];
     Json config = to_json(c);
     config["attention_why"] = c.attention_why;
+    Need need = predict(c, make_model);
     return Subject{c.text(),
                    config,
                    c.precision.name,
-                   fit_of(predict(c, make_model), c),
+                   fit_of(need, c),
                    c.warmup,
                    c.steps,
+                   [&c, need](Peaks& peaks) { return floor_of(c, need, peaks); },
                    [&c, &make_model](const auto& use) {
                      Workload work(c, c.device, make_model);
                      use([&] { work.run(); });
@@ -136,7 +144,8 @@ int profile_attention(const std::vector<AttentionConfig>& configs, int64_t warmu
     Fit fit{need <= free, free, "", ""};
     if (!fit.fits)
       fit.reason = fmt::format("needs {}, {} are free", bytes_text(double(need)), bytes_text(double(free)));
-    return Subject{c.text(), to_json(c), c.precision.name, fit, warmup, passes, [&c](const auto& use) {
+    auto no_floor = [](Peaks&) { return Floor(); };  // the roofline of its ops says it
+    return Subject{c.text(), to_json(c), c.precision.name, fit, warmup, passes, no_floor, [&c](const auto& use) {
                      AttentionWork work(c, c.device);
                      use([&] { work.run(); });
                    }};

@@ -1,9 +1,8 @@
 // Where the time goes: kernels by phase and range, the answers people look for, ops against the roofline.
 #pragma once
 #include "lab/attention_work.h"
-#include "lab/memory_need.h"
+#include "lab/floor.h"
 #include "lab/output.h"
-#include "lab/peaks.h"
 #include "lab/profiler.h"
 
 namespace sinter::lab {
@@ -23,6 +22,9 @@ int profile_attention(const std::vector<AttentionConfig>& configs, int64_t warmu
 struct Roofline {
   double flops = 0, bytes = 0;  // per second; 0: not known
 };
-Json profile_result(Json config, const Profile& profile, const std::string& range_pattern, const Roofline& roofline);
+Json profile_result(Json config, const Profile& profile, const std::string& range_pattern, const Roofline& roofline,
+                    const Floor& floor = {});
+// Where a pass's time goes, whether it ran call by call or as one: per part the sum of its kernels' times and its share of the floor.
+Json time_parts(const Profile& profile, const Floor& floor);
 
 }  // namespace sinter::lab

@@ -215,7 +215,8 @@ std::vector<std::string> lost_answers(const std::string& source) {
 
 }  // namespace
 
-Json profile_result(Json r, const Profile& p, const std::string& pattern, const Roofline& roofline) {
+Json profile_result(Json r, const Profile& p, const std::string& pattern, const Roofline& roofline,
+                    const Floor& floor) {
   Analysis a(p);
   double plain = statistics_of(p.plain_ms).median, profiled = statistics_of(p.profiled_ms).median;
   r["status"] = "ok";
@@ -228,6 +229,8 @@ Json profile_result(Json r, const Profile& p, const std::string& pattern, const 
   r["profiled_mean_ms"] = statistics_of(p.profiled_ms).mean;
   r["slowdown"] = profiled / plain;
   r["device_time"] = a.device();
+  r["parts"] = time_parts(p, floor);
+  if (floor.ms() > 0) r["floor_ms"] = floor.ms(), r["floor_multiple"] = plain / floor.ms();
   r["attribution"] = a.attribution();
   r["phases"] = a.phases();
   r["attention_parts"] = a.attention();

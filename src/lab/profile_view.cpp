@@ -108,6 +108,35 @@ Table answers(const Json& r) {
   return t;
 }
 
+// The parts of a recorded pass: their kernels' times, less what ran at the same time, and what nothing ran in, make up the wall clock.
+Table where_it_goes(const Json& r) {
+  double wall = r.at("wall_ms"), recorded = r.at("profiled_mean_ms"), busy = r.at("device_time").at("busy_ms"),
+         sum = r.at("attribution").at("total_ms"), floor = r.value("floor_ms", 0.0);
+  Table t;
+  t.title = fmt::format("Where the time goes: {}{}, {} ms", r.value("mode", "") == "compiled" ? "compiled " : "",
+                        r.value("pass", "?"), significant(wall, 4));
+  if (floor > 0)
+    t.title += fmt::format(" = {} × its floor of {} ms", significant(wall / floor, 3), significant(floor, 3));
+  t.columns = {{"part", true}, {"ms"}, {"% of the pass"}, {"kernels"}, {"floor ms"}, {"× floor"}};
+  auto add = [&](const std::string& part, double ms, const std::string& kernels, double least) {
+    t.rows.push_back({part, significant(ms, 4), fmt::format("{:.1f}", 100 * ms / recorded), kernels,
+                      least > 0 ? significant(least, 3) : "", least > 0 ? significant(ms / least, 3) : ""});
+  };
+  for (const Json& p : r.at("parts")) {
+    const Json least = p.value("floor_ms", Json());
+    add(p.at("part"), p.at("ms"), count_text(p.at("kernels")), least.is_number() ? least.get<double>() : 0);
+  }
+  constexpr double seen = 5e-4;  // ms; less is rounding
+  if (sum - busy > seen) add("ran beside another", busy - sum, "", 0);
+  add("idle", recorded - busy, "", 0);
+  add("recorded pass", recorded, count_text(whole(r).at("launches")), floor);
+  t.drop_empty_columns();
+  t.notes.push_back(
+      "idle: nothing ran, by the wall clock around a synchronised pass. floor: model FLOPs ÷ the measured peak; "
+      "AdamW's bytes ÷ the measured copy bandwidth.");
+  return t;
+}
+
 Table kernels(const std::string& title, const Json& phase, int64_t top, int64_t passes) {
   Table t;
   t.title = title + fmt::format(" ({})", passes_text(passes));
@@ -170,8 +199,11 @@ Table overview(const Json& results) {
                {"ctx"},
                {"dtype", true},
                {"attention", true},
+               {"mode", true},
                {"pass", true},
                {"wall ms"},
+               {"floor ms"},
+               {"× floor"},
                {"recording cost %"},
                {"busy ms"},
                {"idle ms"},
@@ -189,7 +221,8 @@ Table overview(const Json& results) {
   for (const Json& r : results) {
     std::vector<std::string> row{
         size_name(r),          std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
-        r.value("dtype", "?"), r.value("attention", "?"),           r.value("pass", "?")};
+        r.value("dtype", "?"), r.value("attention", "?"),           r.value("mode", ""),
+        r.value("pass", "?")};
     if (r.at("status") == "oom") {
       row.resize(t.columns.size() - 1);
       row.push_back("OOM: " + r.value("reason", ""));
@@ -205,9 +238,11 @@ Table overview(const Json& results) {
     auto top = [&](const Json* p) {
       return p ? fmt::format("{} ×{}", cut(p->at("top").at("name"), 44), count_text(p->at("top").at("instances"))) : "";
     };
+    auto known = [&](const char* f) { return r.contains(f) ? significant(r.at(f).get<double>(), 3) : ""; };
     for (const std::string& s :
-         {ms_text(r.at("wall_ms")), fmt::format("{:+.1f}", 100 * (r.at("slowdown").get<double>() - 1)),
-          ms_text(d.at("busy_ms")), ms_text(d.at("idle_ms")),
+         {ms_text(r.at("wall_ms")), known("floor_ms"), known("floor_multiple"),
+          fmt::format("{:+.1f}", 100 * (r.at("slowdown").get<double>() - 1)), ms_text(d.at("busy_ms")),
+          ms_text(d.at("idle_ms")),
           d.at("busy_and_idle_to_events").is_number()
               ? fmt::format("{:.3f}", d.at("busy_and_idle_to_events").get<double>())
               : "",
@@ -293,6 +328,7 @@ View profile_view(const Json& record) {
   }
   if (results.size() == 1 && any) {
     const Json& r = results[0];
+    if (r.contains("parts")) v.tables.push_back(where_it_goes(r));  // older records have none
     v.tables.push_back(answers(r));
     for (const Json& p : r.at("phases"))
       v.tables.push_back(kernels("Kernels: " + p.at("phase").get<std::string>(), p, top, r.at("passes")));

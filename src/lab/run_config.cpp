@@ -34,12 +34,20 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
   o.device = where;
   o.seed = seed;
   o.adamw.max_norm = clip;
+  if (mode == Mode::compiled) o.compiled = compile_options();
+  return o;
+}
+
+compile::CompileOptions RunConfig::compile_options() const {
+  compile::CompileOptions o = compile::passes_named(passes);
+  o.memory_budget = int64_t(memory_budget * 1024 * 1024 * 1024);
   return o;
 }
 
 std::string RunConfig::text() const {
-  return fmt::format("{}, batch {}, ctx {}, {}, {} attention, {}{}", model.name, batch, model.ctx, precision.name,
-                     name_of(model.attention.kind),
+  std::string times = accumulate > 1 ? fmt::format("{} × ", accumulate) : "";
+  return fmt::format("{}, batch {}{}, ctx {}, {}, {} attention, {}{}", model.name, times, batch, model.ctx,
+                     precision.name, name_of(model.attention.kind),
                      mode == Mode::eager ? ""
                      : passes == "all"   ? "compiled "
                                          : "compiled (" + passes + ") ",
@@ -65,6 +73,7 @@ Json to_json(const RunConfig& c) {
             {"vocab", m.vocab},
             {"ctx", m.ctx},
             {"batch", c.batch},
+            {"accumulate", c.accumulate},
             {"dtype", c.precision.name},
             {"attention", name_of(m.attention.kind)},
             {"deterministic", m.attention.deterministic},
@@ -72,6 +81,7 @@ Json to_json(const RunConfig& c) {
             {"passes", c.passes},
             {"memory_budget", c.memory_budget},
             {"pass", name_of(c.pass)},
+            {"no_tune", c.no_tune},
             {"warmup", c.warmup},
             {"steps", c.steps},
             {"seed", c.seed},

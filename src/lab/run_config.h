@@ -30,8 +30,11 @@ struct RunConfig {
   uint64_t seed = 0;
   double lr = 1e-4, clip = 0;
   std::string attention_why;  // how model.attention came to be
+  int64_t accumulate = 1;     // micro-batches of `batch` sequences that make a step
+  bool no_tune = false;       // products take the library's first guess
 
   TrainerOptions trainer_options(DeviceType where) const;
+  compile::CompileOptions compile_options() const;
   std::string text() const;  // "small, batch 4, ctx 256, bf16, flash attention, step"
 };
 std::string maths_text(const Precision& p);
@@ -42,10 +45,10 @@ std::vector<std::string> flags_of(const RunConfig& c);  // that make bench model
 struct SweepOptions {
   std::vector<std::string> size, dtype, attention, mode, passes, pass;
   std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
-  std::optional<int64_t> steps, seed, threads;
+  std::optional<int64_t> accumulate, steps, seed, threads;
   std::optional<double> memory_budget, lr, clip, rope_theta, norm_eps;
   std::optional<std::string> device;
-  std::optional<bool> deterministic;
+  std::optional<bool> deterministic, no_tune;
   std::optional<int64_t> max_ctx, max_token_id;  // limits that a configuration file states
 
   // Calls f(name, field) for each: the one list of what a configuration consists of.
@@ -60,6 +63,7 @@ struct SweepOptions {
     f("vocab", vocab);
     f("ctx", ctx);
     f("batch", batch);
+    f("accumulate", accumulate);
     f("dtype", dtype);
     f("attention", attention);
     f("deterministic", deterministic);
@@ -67,6 +71,7 @@ struct SweepOptions {
     f("passes", passes);
     f("memory_budget", memory_budget);
     f("pass", pass);
+    f("no_tune", no_tune);
     f("warmup", warmup);
     f("steps", steps);
     f("seed", seed);
@@ -83,7 +88,7 @@ SweepOptions sweep_from_json(const Json& config, const std::string& where);
 Json to_json(SweepOptions o);
 SweepOptions overlaid(SweepOptions base, SweepOptions over);  // what `over` gives wins
 SweepOptions with_defaults(SweepOptions o);
-void set_threads(const SweepOptions& o);  // of the CPU backend, if --threads was given
+void set_up_process(const SweepOptions& o);  // what holds for all of it: --threads, --no-tune
 
 enum class Device { present, imagined };  // an imagined one need not be in this machine
 // Every combination, each checked. Attention varies fastest and then the dtype, so that variants to compare stand

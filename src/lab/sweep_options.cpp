@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/thread_pool.h"
+#include "backend/cuda/cuda.h"
 #include "core/check.h"
 #include "lab/run_config.h"
 
@@ -48,6 +49,9 @@ void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
   check_range("vocab", m.vocab, 1, 1 << 26);
   check_range("ctx", m.ctx, 1, 1 << 20);
   check_range("batch", c.batch, 1, 1 << 24);
+  check_range("accumulate", c.accumulate, 1, 1 << 20);
+  check(c.accumulate == 1 || c.pass == Pass::step,
+        "--accumulate {}: micro-batches make a step; use --pass step, not {}", c.accumulate, name_of(c.pass));
   check_range("warmup", c.warmup, 0, 1000000);
   check_range("steps", c.steps, 1, 1000000);
   check(c.memory_budget >= 0, "--memory-budget must not be negative, and is {} GiB; 0 means no limit", c.memory_budget);
@@ -152,7 +156,8 @@ SweepOptions with_defaults(SweepOptions o) {
   return o;
 }
 
-void set_threads(const SweepOptions& o) {
+void set_up_process(const SweepOptions& o) {
+  set_product_tuning(!o.no_tune.value_or(false));
   if (!o.threads) return;
   check(*o.threads >= 1 && *o.threads <= 1024, "--threads must be between 1 and 1024, not {}", *o.threads);
   cpu::set_threads(int(*o.threads));
@@ -167,6 +172,8 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
   check(compiled || o.passes == std::vector<std::string>{"all"},
         "--passes: only a compiled pass has any; add --mode compiled");
   check(*o.seed >= 0, "--seed must not be negative, and is {}", *o.seed);
+  check(!o.no_tune.value_or(false) || *o.device != "cpu",
+        "--no-tune: only products on CUDA are tuned; leave it out with --device cpu");
   bool absent_gpu = existence == Device::imagined && *o.device == "cuda";
   DeviceType device = absent_gpu ? DeviceType::cuda : device_named(*o.device);
   for (ModelConfig model : shapes(o)) {
@@ -182,6 +189,8 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
                   double budget = mode == "eager" ? 0 : o.memory_budget.value_or(0);
                   runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
                                   passes, budget, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
+                  runs.back().accumulate = o.accumulate.value_or(1);
+                  runs.back().no_tune = o.no_tune.value_or(false);
                   choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
                   check_run(runs.back(), o, existence);
                 }

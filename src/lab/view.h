@@ -19,6 +19,7 @@ View view_of(const Json& record);
 
 // One per command; view_of chooses.
 View bench_model_view(const Json& record);
+std::optional<Table> preparation_table(const Json& bench_record);  // compiling and tuning, where there was any
 View bench_attention_view(const Json& record);
 View profile_view(const Json& record);
 View memory_view(const Json& record);

@@ -75,10 +75,13 @@ Tensor Trainer::loss(const Batch& batch) const {
   return cross_entropy(logits, batch.targets);
 }
 
-void Trainer::backward(const Tensor& loss) {
+void Trainer::backward(const Tensor& loss) { backward(loss, {}); }
+
+void Trainer::backward(const Tensor& loss, const Tensor& share) {
   Range range("backward", RangeKind::phase);
   Scoped math(context().math, options_.precision.math);
   Tensor seed = options_.precision.loss_scaling ? optimizer().loss_scale(loss.dtype()) : Tensor();
+  if (share.defined()) seed = seed.defined() ? mul(seed, share) : share;
   sinter::backward(loss, seed);
 }
 
@@ -99,24 +102,62 @@ void Trainer::before_trace(bool with_optimizer) {
   before_replay();  // or the trace would refresh the copies every time
 }
 
-double Trainer::step(const Batch& batch, double learning_rate) {
+double Trainer::step(const Batch& batch, double learning_rate) { return step(std::span(&batch, 1), learning_rate); }
+
+double Trainer::step(std::span<const Batch> micro_batches, double learning_rate) {
+  return item(submit_step(micro_batches, learning_rate));
+}
+
+Tensor Trainer::submit_step(std::span<const Batch> batches, double learning_rate) {
+  check(!batches.empty(), "a step needs at least one micro-batch");
   Range range("step");
-  auto whole = [this](const std::vector<Tensor>& in) {
-    Tensor l = loss({in[0], in[1]});
-    backward(l);
-    update();
-    return std::vector{l.detach()};
-  };
   optimizer().set_learning_rate(learning_rate);
-  if (!options_.compiled) return item(whole({batch.tokens, batch.targets})[0]);
-  if (!compiled_) {
-    before_trace(true);
-    compiled_ = std::make_unique<compile::Compiled>(whole, options_.device, *options_.compiled);
+  if (batches.size() == 1) return run(whole, batches[0]);
+  if (!share_.defined()) {
+    share_ = empty({}, options_.precision.master, options_.device);
+    loss_sum_ = empty({}, options_.precision.master, options_.device);
   }
-  before_replay();
-  Tensor l = (*compiled_)({batch.tokens, batch.targets})[0];
-  after_replay();
-  return item(l);
+  fill(share_, 1 / double(batches.size()));
+  fill(loss_sum_, 0);
+  for (const Batch& b : batches.first(batches.size() - 1)) run(accumulate, b);
+  return run(finish, batches.back());
+}
+
+Tensor Trainer::run(Part part, const Batch& batch) {
+  std::vector<Tensor> result;
+  if (!options_.compiled) {
+    result = traced(part, batch);
+  } else {
+    if (!compiled_[part]) {
+      before_trace(true);
+      if (!arena_) arena_ = std::make_shared<compile::Arena>(options_.device);
+      auto step = [this, part](const std::vector<Tensor>& in) { return traced(part, {in[0], in[1]}); };
+      compiled_[part] = std::make_unique<compile::Compiled>(step, options_.device, *options_.compiled, arena_);
+    }
+    before_replay();
+    result = (*compiled_[part])({batch.tokens, batch.targets});
+    after_replay();
+  }
+  return part == whole ? result[0] : loss_sum_;
+}
+
+// What is traced, and what eager mode runs. Micro-batches add their losses up outside the arena, which the next one overwrites.
+std::vector<Tensor> Trainer::traced(Part part, const Batch& batch) {
+  Tensor l = loss(batch);
+  backward(l, part == whole ? Tensor() : share_);
+  if (part != whole) {
+    NoGrad off;
+    add_into(loss_sum_, mul(l.detach(), share_));
+  }
+  if (part != accumulate) update();
+  return part == whole ? std::vector{l.detach()} : std::vector<Tensor>{};
+}
+
+std::vector<const compile::Compiled*> Trainer::compiled_steps() const {
+  std::vector<const compile::Compiled*> steps;
+  for (const auto& c : compiled_)
+    if (c) steps.push_back(c.get());
+  return steps;
 }
 
 AdamW& Trainer::optimizer() {

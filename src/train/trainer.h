@@ -1,5 +1,7 @@
 // A model with its parameters, precision and optimizer: what every experiment runs.
 #pragma once
+#include <span>
+
 #include "compile/compiled.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
@@ -44,6 +46,10 @@ class Trainer {
   void backward(const Tensor& loss);
   void optimizer_step(double learning_rate);
   double step(const Batch& batch, double learning_rate);  // all of it; returns the loss (waits for the device)
+  // The same by micro-batches, which weigh the same: gradient and loss are the means of theirs.
+  double step(std::span<const Batch> micro_batches, double learning_rate);
+  Tensor submit_step(std::span<const Batch> micro_batches,
+                     double learning_rate);  // does not wait; the loss holds until the next step
 
   // Everything that outlives a step, made now: before a step is traced. A replay does not look whether masters have changed since their
   // 16-bit copies were made, nor does it say that it wrote both: that is done around it.
@@ -52,16 +58,24 @@ class Trainer {
   void after_replay() { parameters_.low_copy_is_current(); }
 
   Parameters& parameters() { return parameters_; }
-  AdamW& optimizer();  // made on first use: a forward pass needs no moments
+  std::vector<const compile::Compiled*> compiled_steps() const;  // those that have run, the finishing one last
+  AdamW& optimizer();                                            // made on first use: a forward pass needs no moments
 
  private:
+  // A step of one micro-batch; or of several: all but the last, and the last.
+  enum Part { whole, accumulate, finish, part_count };
+  Tensor run(Part part, const Batch& batch);  // the step's loss, as far as it has come
+  std::vector<Tensor> traced(Part part, const Batch& batch);
+  void backward(const Tensor& loss, const Tensor& share);
   void update();  // by the learning rate on the device; gradients are used up
 
   TrainerOptions options_;
   Parameters parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<AdamW> optimizer_;
-  std::unique_ptr<compile::Compiled> compiled_;
+  Tensor share_, loss_sum_;  // of a step by micro-batches: one's part of it, and the loss so far
+  std::shared_ptr<compile::Arena> arena_;
+  std::unique_ptr<compile::Compiled> compiled_[part_count];  // traced when first run, over one arena
 };
 
 }  // namespace sinter

@@ -126,7 +126,7 @@ refused 'device|tpu' compile model --device tpu
 # Compiled beside eager: both rows, the same loss, and the memory that was predicted.
 run="$shape --device cpu --dtype bf16 --warmup 1 --steps 3"
 "$SINTER" bench model $run --mode eager,compiled --json "$work/b.json" > "$work/bench.txt" 2> /dev/null
-for text in ' eager ' ' compiled ' 'speed-up'; do has "$work/bench.txt" "$text"; done
+for text in ' eager ' ' compiled ' 'speed-up' 'floor ms' '× floor' 'Before the first timed pass' 'first run ms' 'compile time ms'; do has "$work/bench.txt" "$text"; done
 for field in '"mode": "eager"' '"mode": "compiled"' '"passes": "all"' '"trace_ms"' '"arena_bytes"'; do has "$work/b.json" "$field"; done
 [ "$(grep -c '"loss"' "$work/b.json")" -eq 2 ] || fail "bench model: not two losses"
 [ "$(grep '"loss"' "$work/b.json" | sort -u | wc -l)" -eq 1 ] || fail "compiled has another loss: $(grep '"loss"' "$work/b.json")"
@@ -141,14 +141,33 @@ assert compiled["passes"] == "all" and compiled["compiled"]["calls"] > 0
 assert eager["loss"] == compiled["loss"], (eager["loss"], compiled["loss"])
 for r in (eager, compiled):
     assert r["status"] == "ok" and r["peak_bytes"] == r["predicted_peak_bytes"], (r["mode"], r["peak_bytes"], r["predicted_peak_bytes"])
+    floor = r["flops"] / r["measured_peak_tflops"] / 1e9 + 28 * r["parameters"] / r["measured_copy_gbs"] / 1e6
+    assert abs(r["floor_ms"] / floor - 1) < 1e-9 and abs(r["floor_multiple"] * floor / r["median_ms"] - 1) < 1e-9, r
+assert compiled["compiled"]["first_run_ms"] >= 0
 END
 fi
 "$SINTER" show "$work/b.json" > "$work/again.txt"
 cmp "$work/bench.txt" "$work/again.txt" || fail "show prints another benchmark"
+"$SINTER" bench model $run --mode eager,compiled --accumulate 3 --json "$work/a.json" > "$work/accumulate.txt" 2> /dev/null
+has "$work/accumulate.txt" '3 × 2'
+[ "$(grep '"loss"' "$work/a.json" | sort -u | wc -l)" -eq 1 ] || fail "compiled accumulates another loss: $(grep '"loss"' "$work/a.json")"
+if [ -n "$python" ]; then
+  "$python" - "$work/a.json" "$work/b.json" <<'END' || fail "the results of three micro-batches are not as they should be"
+import json, sys
+
+several, one = (json.load(open(f))["results"] for f in sys.argv[1:])
+for r, single in zip(several, one):
+    assert r["accumulate"] == 3 and r["flops"] == 3 * single["flops"] and r["phases"] == {}, r["mode"]
+    assert r["peak_bytes"] == r["predicted_peak_bytes"], (r["mode"], r["peak_bytes"], r["predicted_peak_bytes"])
+    tokens = 3 * r["batch"] * r["ctx"] / r["median_ms"] * 1e3
+    assert abs(r["tokens_per_s"] / tokens - 1) < 1e-9, (r["tokens_per_s"], tokens)
+END
+fi
 "$SINTER" bench model $run --ablate > "$work/ablate.txt" 2> /dev/null
 for text in ' eager ' 'compiled: none' 'compiled: dce ' '+graph'; do has "$work/ablate.txt" "$text"; done
 
 # A replayed call keeps the range it was traced in.
 "$SINTER" profile model $run --mode compiled > "$work/profile.txt" 2> /dev/null
-for text in 'step/backward/layers.*/ffn/gate_up' 'linear_weight_grad' 'attributed to ranges'; do has "$work/profile.txt" "$text"; done
+for text in 'step/backward/layers.*/ffn/gate_up' 'linear_weight_grad' 'attributed to ranges' 'Where the time goes: compiled step' \
+            'its floor of' 'products' 'norms, pointwise, the rest' 'idle' 'recorded pass'; do has "$work/profile.txt" "$text"; done
 echo "compile model is as it should be"

@@ -16,4 +16,16 @@ struct CudaMemory {
 };
 CudaMemory cuda_memory();  // zeros without a GPU
 
+// Algorithms of products, which are timed when a product is first met (Note [Choosing a product algorithm] in matmul.cpp).
+struct ProductTuning {
+  int64_t tuned = 0;        // products whose algorithms were timed …
+  double seconds = 0;       // … and how long that took
+  int64_t used = 0;         // different products that ran
+  uint64_t table_hash = 0;  // of them and their algorithms, whatever the order
+};
+ProductTuning product_tuning();    // since it was last restarted; zeros without a GPU
+void restart_product_tuning();     // the counts, not the choices
+void set_product_tuning(bool on);  // off: the library's first guess is taken, and nothing timed
+bool product_tuning_is_on();
+
 }  // namespace sinter

@@ -2,11 +2,11 @@
 //
 // Note [Choosing a product algorithm]: cuBLASLt's first guess is often 5 to 20% from its best algorithm. The first time
 // a problem is seen, its best eight guesses are timed on the real operands and the fastest is kept, in memory and on
-// disk (matmul_cache.h). The choice is a fact about the problem alone (types, sizes, strides, alignment), so a replayed
+// disk (matmul_cache.h), unless set_product_tuning() says not to (--no-tune). The choice is a fact about the problem alone (types, sizes, strides, alignment), so a replayed
 // step runs the same algorithm as the eager one. While a stream is being captured nothing can be timed: the first guess
 // is taken, and stays for this process. Partial sums of split products are kept in fp32 (the reduction mask), never in
 // the 16-bit output type.
-#include <cstdlib>
+#include <atomic>
 #include <cstring>
 #include <cublasLt.h>
 #include <mutex>
@@ -18,12 +18,14 @@
 #include "backend/cuda/runtime.h"
 #include "backend/device.h"
 #include "backend/matmul_problem.h"
+#include "core/clock.h"
 
 namespace sinter {
 
 namespace cuda {
 namespace {
 
+std::atomic<bool> tuning = true;
 constexpr int most_candidates = 8;
 constexpr float long_ms = 2;  // longer products are timed once
 constexpr float clearly_faster = 0.97f;
@@ -39,6 +41,7 @@ struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  int64_t logged = -1;  // in this round of the log
 };
 
 struct Library {
@@ -46,11 +49,10 @@ struct Library {
   std::mutex lock;  // over the two maps below
   std::unordered_map<MatmulKey, Plan, MatmulKeyHash> plans;
   MatmulCache cache;
-  bool tuning;
+  MatmulLog log;
+  int64_t round = 0;
 
   Library() : cache(matmul_cache_file(cuda_backend() ? cuda_backend()->info().name : "none", cublasLtGetVersion())) {
-    const char* v = std::getenv("SINTER_MATMUL_TUNING");
-    tuning = !(v && std::strcmp(v, "0") == 0);
     check_lt(cublasLtCreate(&handle), "cublasLtCreate");
   }
 };
@@ -89,7 +91,7 @@ struct Product {
   MatmulKey key() const {
     int64_t flags = int64_t(p.a.dtype) | int64_t(p.c.dtype) << 4 | int64_t(p.a.transposed) << 8 |
                     int64_t(p.b.transposed) << 9 | int64_t(accumulate) << 10 | int64_t(math) << 11 |
-                    alignment(p.a) << 16 | alignment(p.b) << 24 | alignment(p.c) << 32;
+                    alignment(p.a) << 16 | alignment(p.b) << 24 | alignment(p.c) << 32 | int64_t(!tuning) << 48;
     return {{p.m, p.n, p.k, p.a.ld, p.b.ld, p.c.ld, p.inner, p.a.inner_stride, p.b.inner_stride, p.c.inner_stride,
              workspace_bytes, flags}};
   }
@@ -258,7 +260,7 @@ bool capturing(cudaStream_t stream) {
 void choose(const Product& product, const MatmulKey& key, Plan& plan) {
   Library& l = library();
   static_assert(sizeof(MatmulAlgorithm) == sizeof(cublasLtMatmulAlgo_t));
-  if (l.tuning) {
+  if (tuning) {
     if (const MatmulAlgorithm* known = l.cache.find(key)) {
       std::memcpy(&plan.algorithm, known, sizeof plan.algorithm);
       cublasLtMatmulHeuristicResult_t r{};
@@ -267,9 +269,11 @@ void choose(const Product& product, const MatmulKey& key, Plan& plan) {
       if (status == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= size_t(product.workspace_bytes)) return;
     }
   }
-  bool tune = l.tuning && !capturing(product.stream);
+  bool tune = tuning && !capturing(product.stream);
   Candidates c = candidates_for(product, plan, tune ? most_candidates : 1);
+  int64_t begin = steady_ns();
   int best = tune && c.count > 1 ? fastest(product, plan, c) : -1;
+  if (best >= 0) l.log.tuned(double(steady_ns() - begin) / 1e9);
   plan.algorithm = c.results[best < 0 ? 0 : best].algo;
   if (best < 0 && !(tune && c.count == 1)) return;
   MatmulAlgorithm chosen;
@@ -286,6 +290,12 @@ const Plan& plan_for(const Product& product) {
     Plan plan = describe(product);
     choose(product, key, plan);
     it = l.plans.emplace(key, plan).first;
+  }
+  if (it->second.logged != l.round) [[unlikely]] {
+    it->second.logged = l.round;
+    MatmulAlgorithm chosen;
+    std::memcpy(&chosen, &it->second.algorithm, sizeof chosen);
+    l.log.used(key, chosen);
   }
   return it->second;
 }
@@ -336,6 +346,22 @@ void matmul(const KernelCall& call) {
 }
 
 }  // namespace cuda
+
+ProductTuning product_tuning() {
+  if (!cuda_backend()) return {};
+  cuda::Library& l = cuda::library();
+  std::lock_guard guard(l.lock);
+  return l.log.summary();
+}
+void restart_product_tuning() {
+  if (!cuda_backend()) return;
+  cuda::Library& l = cuda::library();
+  std::lock_guard guard(l.lock);
+  l.log = {};
+  ++l.round;
+}
+void set_product_tuning(bool on) { cuda::tuning = on; }
+bool product_tuning_is_on() { return cuda::tuning; }
 
 CudaVersions cuda_versions() {
   CudaVersions v;

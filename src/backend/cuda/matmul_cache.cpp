@@ -1,5 +1,6 @@
 #include "backend/cuda/matmul_cache.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -103,6 +104,16 @@ void MatmulCache::save() noexcept try {
   }
   if (std::rename(temporary.c_str(), path_.c_str()) != 0) std::remove(temporary.c_str());
 } catch (...) {
+}
+
+ProductTuning MatmulLog::summary() const {
+  std::vector<std::string> lines;
+  for (const auto& [key, algorithm] : used_) lines.push_back(line_of(key, algorithm));
+  std::sort(lines.begin(), lines.end());
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
+  for (const std::string& line : lines)
+    for (char c : line + '\n') hash = (hash ^ uint64_t(static_cast<unsigned char>(c))) * 0x100000001b3;
+  return {tuned_, seconds_, int64_t(lines.size()), hash};
 }
 
 }  // namespace sinter::cuda

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
+
+#include "backend/cuda/cuda.h"
 
 namespace sinter::cuda {
 
@@ -47,6 +50,19 @@ class MatmulCache {
   Map entries_;
   bool dirty_ = false;
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
+};
+
+// Which products ran with which algorithms, and what choosing them took.
+class MatmulLog {
+ public:
+  void used(const MatmulKey& key, const MatmulAlgorithm& algorithm) { used_.emplace_back(key, algorithm); }
+  void tuned(double seconds) { ++tuned_, seconds_ += seconds; }
+  ProductTuning summary() const;
+
+ private:
+  std::vector<std::pair<MatmulKey, MatmulAlgorithm>> used_;
+  int64_t tuned_ = 0;
+  double seconds_ = 0;
 };
 
 // ${SINTER_CACHE_DIR:-${XDG_CACHE_HOME:-~/.cache}/sinter}/matmul-<gpu>-<version>.txt; empty when there is no home.

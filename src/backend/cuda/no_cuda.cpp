@@ -11,6 +11,10 @@ const char* cuda_missing_reason() {
 }
 CudaVersions cuda_versions() { return {}; }
 CudaMemory cuda_memory() { return {}; }
+ProductTuning product_tuning() { return {}; }
+void restart_product_tuning() {}
+void set_product_tuning(bool) {}
+bool product_tuning_is_on() { return true; }
 std::unique_ptr<ActivityRecorder> cuda_activity_recorder(std::string& why_not) {
   why_not = cuda_missing_reason();
   return nullptr;

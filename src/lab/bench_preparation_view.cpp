@@ -1,0 +1,53 @@
+// What had to be done before a step could run at its speed, as people read it.
+#include "lab/config_text.h"
+#include "lab/units.h"
+#include "lab/view.h"
+
+namespace sinter::lab {
+
+std::optional<Table> preparation_table(const Json& record) {
+  Table t;
+  t.title = "Before the first timed pass";
+  t.columns = {{"size", true},     {"batch"},        {"ctx"},        {"dtype", true},    {"attention", true},
+               {"mode", true},     {"pass", true},   {"trace ms"},   {"passes ms"},      {"tuning ms"},
+               {"products tuned"}, {"first run ms"}, {"capture ms"}, {"compile time ms"}};
+  bool warm = true;
+  for (const Json& r : record.at("results")) {
+    const Json compiled = r.value("compiled", Json::object()), tuning = r.value("tuning", Json::object());
+    if (compiled.empty() && tuning.value("products", 0) == 0) continue;
+    warm = warm && r.value("warmup", 0) >= 2;
+    double sum = 0;
+    auto ms = [&](const Json& from, const char* field, double unit) {
+      if (!from.contains(field) || !from[field].is_number()) return std::string();
+      double v = from[field].get<double>() * unit;
+      sum += v;
+      return significant(v, 3);
+    };
+    std::vector<std::string> row = {r.value("size", "?"),
+                                    batch_text(r),
+                                    r.value("ctx", Json()).dump(),
+                                    r.value("dtype", "?"),
+                                    r.value("attention", "?"),
+                                    mode_text(r),
+                                    r.value("pass", "?"),
+                                    ms(compiled, "trace_ms", 1),
+                                    ms(compiled, "passes_ms", 1),
+                                    ms(tuning, "seconds", 1e3),
+                                    tuning.empty() ? "" : tuning.value("products", Json()).dump(),
+                                    ms(compiled, "first_run_ms", 1),
+                                    ms(compiled, "capture_ms", 1)};
+    row.push_back(compiled.empty() ? "" : significant(sum, 3));
+    t.rows.push_back(row);
+  }
+  if (t.rows.empty()) return {};
+  t.drop_empty_columns();
+  t.notes.push_back(
+      "first run: the first pass beyond a later one, without what stands to its left: memory, modules, kernels. "
+      "capture: the same of the "
+      "second. compile time: all of it.");
+  t.notes.push_back(warm ? "None of it is in the times above."
+                         : "With fewer than 2 warm-up passes, some of it is in the times above.");
+  return t;
+}
+
+}  // namespace sinter::lab

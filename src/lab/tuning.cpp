@@ -1,0 +1,21 @@
+#include "lab/tuning.h"
+
+#include <fmt/format.h>
+
+#include "lab/units.h"
+
+namespace sinter::lab {
+
+void add_tuning(Json& r, const ProductTuning& t) {
+  if (t.used == 0) return;
+  r["tuning"] = {{"products", t.tuned}, {"seconds", t.seconds}, {"used", t.used}};
+  r["matmul_table"] = fmt::format("{:016x}", t.table_hash);
+}
+
+std::string tuning_text(const Json& r) {
+  if (!r.contains("tuning") || r["tuning"]["products"] == 0) return "";
+  return fmt::format("tuned {} products in {} s", r["tuning"]["products"].get<int64_t>(),
+                     significant(r["tuning"]["seconds"].get<double>(), 2));
+}
+
+}  // namespace sinter::lab
