@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/dispatch.h"
+#include "ops/table.h"
 
 namespace sinter::compile {
 
@@ -30,6 +31,10 @@ Executable::Executable(Graph graph, bool capture) : graph_(std::move(graph)), ca
       if (writes && s && std::find(written_.begin(), written_.end(), s) == written_.end()) written_.push_back(s);
     });
   }
+  std::vector<const KernelCall*> fused;
+  for (const Node& n : graph_.nodes)
+    if (n.op == &ops::fused) fused.push_back(&n.call);
+  if (!fused.empty()) backend_of(device).prepare_fused(fused);
   for (size_t i = 0; i < graph_.outputs.size(); ++i) {
     const Buffer& b = graph_.buffers[size_t(graph_.outputs[i].buffer)];
     Ref<TensorImpl> impl = new TensorImpl;
