@@ -8,6 +8,7 @@ std::span<const Pass> all_passes() {
       {"cse", "calls that compute the same again are dropped", merge_equal_calls},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
        fuse_pointwise},
+      {"rows", "ops on whole rows take in their pointwise neighbours (CUDA)", fuse_rows},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", update_early},
       {"lanes", "weight gradients and updates run beside the chain of activations' gradients", use_lanes},
       {"plan", "buffers that are never in use together share memory", plan_memory},

@@ -16,6 +16,7 @@ std::span<const Pass> all_passes();
 Report remove_dead_code(Graph& graph);
 Report merge_equal_calls(Graph& graph);
 Report fuse_pointwise(Graph& graph);
+Report fuse_rows(Graph& graph);
 Report update_early(Graph& graph);
 Report use_lanes(Graph& graph);
 Report plan_memory(Graph& graph);         // gives buffers that are never in use together the same memory …
