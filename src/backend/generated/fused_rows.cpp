@@ -95,21 +95,33 @@ class RowText {
     for (int i = 0; i < p_.n_in; ++i)
       if (s_.needed[size_t(i)] && s_.varies[size_t(i)] == Varies::nothing)
         w_.line("const float v{} = load_one<{}>(a.in[{}], 0);", i, in_type(i), i);
-    if (r_.column_sums > 0)  // as norm_backward.cu deals rows out
-      w_.open(
-          "for (long long row = blockIdx.x + (long long)gridDim.x * row_lane; row < a.n; row += (long long)gridDim.x * "
-          "{})",
-          r_.row_lanes());
-    else
-      w_.open(
-          "for (long long row = (long long)blockIdx.x * {} + row_lane; row < a.n; row += (long long)gridDim.x * {})",
-          r_.row_lanes(), r_.row_lanes());
-    load_row();
+    // Sums over all rows keep few blocks busy for long: each asks for its next row before it works on this one.
+    bool ahead = r_.column_sums > 0;
+    std::string step = fmt::format("(long long)gridDim.x * {}", r_.row_lanes());
+    if (ahead) {  // rows are dealt out as norm_backward.cu does
+      w_.line("long long row = blockIdx.x + (long long)gridDim.x * row_lane;");
+      declare_row("r", "w");
+      w_.open("if (row < a.n)");
+      load_row("row", "r", "w");
+      w_.close();
+      w_.open("for (; row < a.n; row += {})", step);
+      declare_row("q", "x");
+      w_.open("if (row + {} < a.n)", step);
+      load_row("row + " + step, "q", "x");
+      w_.close();
+    } else {
+      w_.open("for (long long row = (long long)blockIdx.x * {} + row_lane; row < a.n; row += {})", r_.row_lanes(),
+              step);
+      declare_row("r", "w");
+      load_row("row", "r", "w");
+    }
+    declare_values();
     for (int phase = 0; phase < s_.phases; ++phase) {
       row_values(phase);
       pass(phase);
     }
     if (slots) w_.line("turn ^= 1;");
+    if (ahead) advance();
     w_.close();
     store_column_sums();
     w_.close();
@@ -134,24 +146,35 @@ class RowText {
       w_.line("if (g >= {}) continue;", r_.length / r_.vector);
   }
 
-  // Everything that the row needs is asked for at once.
-  void load_row() {
-    std::vector<int> loaded;
-    for (int i = 0; i < p_.n_in; ++i) {
-      if (!s_.needed[size_t(i)]) continue;
-      if (s_.varies[size_t(i)] == Varies::row)
-        w_.line("const float v{} = load_one<{}>(a.in[{}], row);", i, in_type(i), i);
-      if (!s_.is_elements(i)) continue;
-      loaded.push_back(i);
-      w_.line("const void* in{} = row_of<{}>(a.in[{}], row, a.in_stride[{}]);", i, in_type(i), i, i);
-      w_.line("Raw<{}, {}> r{}[{}];", in_type(i), r_.vector, i, r_.vectors);
-    }
-    if (!loaded.empty()) {
-      open_vectors();
-      for (int i : loaded) w_.line("r{}[k] = load<{}, {}>(in{}, g);", i, in_type(i), r_.vector, i);
-      w_.close();
-    }
-    for (int i : loaded) w_.line("float v{}[{}][{}];", i, r_.vectors, r_.vector);
+  template <class F> void for_inputs(Varies varies, F&& f) {
+    for (int i = 0; i < p_.n_in; ++i)
+      if (s_.needed[size_t(i)] && s_.varies[size_t(i)] == varies) f(i);
+  }
+  void declare_row(const char* raw, const char* one) {
+    for_inputs(Varies::element,
+               [&](int i) { w_.line("Raw<{}, {}> {}{}[{}];", in_type(i), r_.vector, raw, i, r_.vectors); });
+    for_inputs(Varies::row, [&](int i) { w_.line("float {}{};", one, i); });
+  }
+  // Everything that a row needs is asked for at once.
+  void load_row(const std::string& row, const char* raw, const char* one) {
+    for_inputs(Varies::row, [&](int i) { w_.line("{}{} = load_one<{}>(a.in[{}], {});", one, i, in_type(i), i, row); });
+    for_inputs(Varies::element, [&](int i) {
+      w_.line("const void* in{} = row_of<{}>(a.in[{}], {}, a.in_stride[{}]);", i, in_type(i), i, row, i);
+    });
+    open_vectors();
+    for_inputs(Varies::element,
+               [&](int i) { w_.line("{}{}[k] = load<{}, {}>(in{}, g);", raw, i, in_type(i), r_.vector, i); });
+    w_.close();
+  }
+  void advance() {
+    for_inputs(Varies::row, [&](int i) { w_.line("w{} = x{};", i, i); });
+    open_vectors();
+    for_inputs(Varies::element, [&](int i) { w_.line("r{}[k] = q{}[k];", i, i); });
+    w_.close();
+  }
+  void declare_values() {
+    for_inputs(Varies::row, [&](int i) { w_.line("const float v{} = w{};", i, i); });
+    for_inputs(Varies::element, [&](int i) { w_.line("float v{}[{}][{}];", i, r_.vectors, r_.vector); });
     for_needed([&](int v, const FusedStep& s) {
       if (s_.is_elements(v)) w_.line("float v{}[{}][{}];", v, r_.vectors, r_.vector);
       if (s.kind == StepKind::causal)
