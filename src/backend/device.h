@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "backend/kernels.h"
@@ -44,6 +45,9 @@ class DeviceBackend {
   virtual void copy_to_host(void* dst, const void* src, size_t bytes, void* stream) = 0;    // complete on return
   virtual void copy(void* dst, const void* src, size_t bytes, void* stream) = 0;
   virtual void fill(void* dst, unsigned char byte, size_t bytes, void* stream) = 0;
+
+  // Calls of `fused` that will be made: their kernels are made ready now, where they have to be generated.
+  virtual void prepare_fused(std::span<const KernelCall* const>) {}
 
   // Work submitted between the two is not run but becomes one thing that can be launched as often as wanted. Where that is not to be had,
   // captures() is false and nothing else may be called.

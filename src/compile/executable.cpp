@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/dispatch.h"
+#include "ops/table.h"
 
 namespace sinter::compile {
 
@@ -21,6 +22,10 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
       if (writes && s && std::find(written_.begin(), written_.end(), s) == written_.end()) written_.push_back(s);
     });
   }
+  std::vector<const KernelCall*> fused;
+  for (const Node& n : graph_.nodes)
+    if (n.op == &ops::fused) fused.push_back(&n.call);
+  if (!fused.empty()) backend_of(graph_.device).prepare_fused(fused);
   find_addresses();
   arena_->add(*this);
 }

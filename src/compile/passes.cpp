@@ -9,6 +9,7 @@ std::span<const Pass> all_passes() {
       {"beta", "a product that is then added to something is added while it is stored", add_by_product},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
        fuse_pointwise},
+      {"rows", "ops on whole rows take in their pointwise neighbours (CUDA)", fuse_rows},
       {"fold", "a weight's gradient goes straight into its update and is never stored", fold_updates},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", update_early},
       {"lanes", "weight gradients and updates run beside the chain of activations' gradients", use_lanes},

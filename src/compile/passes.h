@@ -17,6 +17,7 @@ Report remove_dead_code(Graph& graph);
 Report merge_equal_calls(Graph& graph);
 Report add_by_product(Graph& graph);
 Report fuse_pointwise(Graph& graph);
+Report fuse_rows(Graph& graph);
 Report fold_updates(Graph& graph);
 Report update_early(Graph& graph);
 Report use_lanes(Graph& graph);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "backend/cache_files.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
 #include "core/error.h"
@@ -121,13 +122,7 @@ std::string machine_key(DeviceType device) {
 }  // namespace
 
 std::string peaks_cache_path() {
-  auto variable = [](const char* name) {
-    const char* v = std::getenv(name);
-    return fs::path(v ? v : "");
-  };
-  fs::path folder = variable("SINTER_CACHE_DIR");
-  if (folder.empty() && !variable("XDG_CACHE_HOME").empty()) folder = variable("XDG_CACHE_HOME") / "sinter";
-  if (folder.empty() && !variable("HOME").empty()) folder = variable("HOME") / ".cache" / "sinter";
+  fs::path folder = cache_folder();
   return folder.empty() ? "" : (folder / "peaks.json").string();
 }
 

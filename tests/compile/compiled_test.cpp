@@ -4,6 +4,8 @@
 #include "autograd/tape.h"
 #include "compile/lifetimes.h"
 #include "compile/passes.h"
+#include "support/gpu.h"
+#include "support/random_net.h"
 #include "support/random_program.h"
 
 namespace sinter {
@@ -127,7 +129,7 @@ TEST(Compiled, RefusesAnUnknownPass) {
   EXPECT_TRUE(compile::passes_named("all").without.empty());
   EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
   EXPECT_EQ(compile::passes_named("cse+plan").without,
-            (std::vector<std::string>{"dce", "beta", "fuse", "fold", "early", "lanes", "graph"}));
+            (std::vector<std::string>{"dce", "beta", "fuse", "rows", "fold", "early", "lanes", "graph"}));
 }
 
 TEST(Passes, DropWhatNobodyReads) {
@@ -257,6 +259,75 @@ TEST_P(RandomStep, EqualsEager) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomStep, testing::Range(0, 20));
+
+TEST(Passes, FuseRowsWithTheirNeighbours) {
+  MetaTarget target(DeviceType::cuda);
+  auto meta = [](const Dims& d, DType t) { return empty(d, t, DeviceType::meta); };
+  Tensor stream = meta({4, 64}, DType::f32), update = meta({4, 64}, DType::bf16), w = meta({64}, DType::f32);
+  auto nodes = [&](const compile::Step& f, const std::vector<Tensor>& in) {
+    Compiled compiled(f, DeviceType::meta);
+    compiled(in);
+    return compiled.compilation().executable->graph().nodes;
+  };
+  auto residual = nodes([&](const auto& in) { return std::vector{rms_norm(add(in[0], in[1]), w)}; }, {stream, update});
+  ASSERT_EQ(residual.size(), 1u);
+  EXPECT_EQ(residual[0].call.n_in, 3);
+  EXPECT_EQ(residual[0].call.n_out, 1) << "neither the sum nor the root is needed by anybody else";
+  EXPECT_EQ(nodes([&](const auto& in) { return std::vector{rms_norm(in[0], w)}; }, {stream})[0].op->name,
+            std::string("rms_norm"))
+      << "nothing to join: the op's own kernel";
+  Tensor odd = meta({4, 63}, DType::f32), odd_w = meta({63}, DType::f32);
+  EXPECT_EQ(nodes([&](const auto& in) { return std::vector{rms_norm(add(in[0], in[0]), odd_w)}; }, {odd}).size(), 2u)
+      << "rows that no vector access fits";
+  auto half = nodes([&](const auto& in) { return std::vector{mul(swiglu(in[0]), in[1])}; },
+                    {meta({4, 128}, DType::bf16), update});
+  ASSERT_EQ(half.size(), 1u);
+  EXPECT_EQ(half[0].call.n_in, 3) << "gate, up, factor";
+}
+
+void expect_fused_on_gpu(const Net& net, uint64_t seed) {
+  std::vector<Tensor> leaves;
+  for (const Tensor& l : leaves_of(net, seed, false)) {
+    leaves.push_back(to(l.detach(), DeviceType::cuda));
+    require_grad(leaves.back()).grad = full(l.dims(), NAN, l.dtype(), DeviceType::cuda);
+  }
+  compile::Step step = step_of(net, leaves);
+  std::vector<Values> eager = results(leaves, step({})[0]), exact;
+  bool narrow = std::any_of(net.types.begin(), net.types.end(), [](DType t) { return t != DType::f32; });
+  if (narrow) {
+    std::vector<Tensor> wide = leaves_of(net, seed, true);
+    exact = results(wide, step_of(net, wide)({})[0]);
+  }
+  for (bool fused : {false, true}) {
+    Compiled compiled(step, DeviceType::cuda, fused ? CompileOptions{} : CompileOptions{{"beta", "fuse", "rows", "fold"}});
+    for (int run = 0; run < 3; ++run) {
+      for (const Tensor& l : leaves) fill(grad_of(l), NAN);
+      std::vector<Values> got = results(leaves, compiled({})[0]);
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (!fused) {
+          EXPECT_EQ(got[i], eager[i]) << "replay, result " << i;
+        } else if (!narrow) {
+          EXPECT_LE(normwise_error(got[i], eager[i]), 1e-5) << "fused, result " << i;
+        } else {
+          EXPECT_LE(normwise_error(got[i], exact[i]), 2 * normwise_error(eager[i], exact[i]) + roundoff(DType::bf16))
+              << "fused, result " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(RandomStepGpu, EagerReplayAndFusedAgree) {
+  SINTER_REQUIRE_GPU();
+  const Dims shapes[] = {{3, 5}, {2, 9, 20}, {64, 96}, {2, 1024, 768}, {700, 1280}, {3, 12000}};
+  for (uint64_t i = 0; i < 36; ++i) {
+    SCOPED_TRACE("seed " + std::to_string(500 + i));
+    Rng rng(500 + i);
+    expect_fused_on_gpu(
+        random_net(rng, shapes[i % 6], std::array{DType::f32, DType::bf16, DType::f16}[i / 6 % 3], i % 4 != 0),
+        500 + i);
+  }
+}
 
 }  // namespace
 }  // namespace sinter

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/fused.h"
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/runtime.h"
 
@@ -125,6 +126,8 @@ class CudaBackend final : public DeviceBackend {
   void fill(void* dst, unsigned char byte, size_t bytes, void* s) override {
     check_cuda(cudaMemsetAsync(dst, byte, bytes, as_stream(s)), "cudaMemsetAsync");
   }
+
+  void prepare_fused(std::span<const KernelCall* const> calls) override { cuda::prepare_fused(calls); }
 
   bool captures() const override { return true; }
   // Relaxed: another thread may allocate meanwhile, and our own kernels' set-up calls are allowed.

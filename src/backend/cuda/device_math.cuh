@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 #include <type_traits>
 
+#include "backend/cuda/functions.h"
 #include "backend/cuda/runtime.h"
 #include "core/dtype.h"
 #include "core/kernel_call.h"
@@ -208,21 +209,12 @@ template <class T, int N> __device__ __forceinline__ void store_pack(T* p, const
 
 // ---- arithmetic ----
 
-// 2^x by the special-function unit, 2 ulp; results below 2^-126 become 0, which no sum of exponentials notices.
-__device__ __forceinline__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
 // Online softmax in powers of two: by what sums over scores up to `before` shrink when the largest, times factor, becomes `base`. The product
 // is rounded as base was: fused into the difference it would not cancel, and a sum that shrinks by 1 + 1e-7 at each of a thousand tiles is
 // wrong in its fourth digit.
 __device__ __forceinline__ float shrink(float before, float base, float factor) {
   return fast_exp2(__fmul_rn(before, factor) - base);
 }
-// Two special-function instructions: at 6 bytes per element a precise division would already bind SwiGLU.
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + fast_exp2(-log2_e * x)); }
 
 // ---- reductions: the same tree whatever the machine; every thread gets the result ----
 

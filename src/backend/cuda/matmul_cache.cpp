@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <unistd.h>
+
+#include "backend/cache_files.h"
 
 namespace sinter::cuda {
 
@@ -39,18 +40,8 @@ bool parse(const std::string& line, MatmulKey& key, MatmulAlgorithm& algorithm) 
 }  // namespace
 
 std::string matmul_cache_file(const std::string& gpu, size_t cublaslt_version) {
-  namespace fs = std::filesystem;
-  auto env = [](const char* name) {
-    const char* v = std::getenv(name);
-    return std::string(v ? v : "");
-  };
-  fs::path folder = env("SINTER_CACHE_DIR");
-  if (folder.empty()) {
-    fs::path base = env("XDG_CACHE_HOME");
-    if (base.empty() && !env("HOME").empty()) base = fs::path(env("HOME")) / ".cache";
-    if (base.empty()) return {};
-    folder = base / "sinter";
-  }
+  std::filesystem::path folder = cache_folder();
+  if (folder.empty()) return {};
   std::string name = gpu;
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';

@@ -5,6 +5,7 @@
 // in the workspace, and a second kernel adds the groups: always in the same order, so always the same bits.
 // Speed of light: rows · d · (x + dy + dx, dx twice when it accumulates) bytes.
 #include "backend/cuda/norm.cuh"
+#include "backend/cuda/norm_groups.h"
 #include "backend/workspace.h"
 
 namespace sinter::cuda {
@@ -193,6 +194,15 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && column < d) out[column] = accumulate ? out[column] + s : s;
 }
 
+}  // namespace
+
+void add_groups(float* out, const float* partial, int groups, int d, bool accumulate, cudaStream_t stream) {
+  launch("add_groups", sum_groups, unsigned(ceil_div(d, 32)), dim3(32, 32), stream, out, partial, groups, d,
+         accumulate);
+}
+
+namespace {
+
 template <bool Centred> void run_norm_backward(const char* name, const KernelCall& call) {
   const TensorRef &w = call.in[1], &rroot = call.in[Centred ? 3 : 2], &dy_ref = call.in[Centred ? 4 : 3];
   Rows x = rows_of(call.in[0]), dy = rows_of(dy_ref), dx = rows_of(call.out[0]);
@@ -232,8 +242,8 @@ template <bool Centred> void run_norm_backward(const char* name, const KernelCal
     if (!done) launch(name, norm_backward_any, groups, 256, stream_of(call), a);
   }
   for (int j = 1; j <= (Centred ? 2 : 1); ++j)
-    launch(name, sum_groups, unsigned(ceil_div(x.cols, 32)), dim3(32, 32), stream_of(call), call.out[j].as<float>(),
-           a.partial + (j - 1) * int64_t(groups) * x.cols, groups, int(x.cols), call.accumulates(j));
+    add_groups(call.out[j].as<float>(), a.partial + (j - 1) * int64_t(groups) * x.cols, groups, int(x.cols),
+               call.accumulates(j), stream_of(call));
 }
 
 }  // namespace

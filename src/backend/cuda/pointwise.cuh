@@ -12,30 +12,24 @@ struct PointwiseOp {
   float alpha, beta;  // of affine
 };
 
-// Φ(x), of the exact (erf) GELU.
-__device__ __forceinline__ float normal_cdf_of(float x) { return 0.5f * (1.0f + erff(x * 0.70710678f)); }
-__device__ __forceinline__ float gelu_slope(float x) {
-  return normal_cdf_of(x) + x * 0.39894228f * expf(-0.5f * x * x);
-}
-
 template <int N> __device__ __forceinline__ void apply(const PointwiseOp& op, float (&r)[N], const float (&in)[1][N]) {
   auto each = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < N; ++i) r[i] = f(in[0][i]);
   };
   switch (op.fn) {
-    case PointwiseFn::neg: return each([](float x) { return -x; });
-    case PointwiseFn::exp: return each([](float x) { return expf(x); });
-    case PointwiseFn::log: return each([](float x) { return logf(x); });
-    case PointwiseFn::sqrt: return each([](float x) { return sqrtf(x); });
-    case PointwiseFn::rsqrt: return each([](float x) { return rsqrtf(x); });
-    case PointwiseFn::sigmoid: return each([](float x) { return sigmoid(x); });
-    case PointwiseFn::silu: return each([](float x) { return x * sigmoid(x); });
-    case PointwiseFn::gelu: return each([](float x) { return x * normal_cdf_of(x); });
-    case PointwiseFn::tanh: return each([](float x) { return tanhf(x); });
-    case PointwiseFn::relu: return each([](float x) { return x < 0.0f ? 0.0f : x; });  // NaN stays NaN
-    case PointwiseFn::square: return each([](float x) { return x * x; });
-    case PointwiseFn::affine: return each([&](float x) { return fmaf(op.alpha, x, op.beta); });
+    case PointwiseFn::neg: return each([](float x) { return fn::neg(x); });
+    case PointwiseFn::exp: return each([](float x) { return fn::exp(x); });
+    case PointwiseFn::log: return each([](float x) { return fn::log(x); });
+    case PointwiseFn::sqrt: return each([](float x) { return fn::sqrt(x); });
+    case PointwiseFn::rsqrt: return each([](float x) { return fn::rsqrt(x); });
+    case PointwiseFn::sigmoid: return each([](float x) { return fn::sigmoid(x); });
+    case PointwiseFn::silu: return each([](float x) { return fn::silu(x); });
+    case PointwiseFn::gelu: return each([](float x) { return fn::gelu(x); });
+    case PointwiseFn::tanh: return each([](float x) { return fn::tanh(x); });
+    case PointwiseFn::relu: return each([](float x) { return fn::relu(x); });
+    case PointwiseFn::square: return each([](float x) { return fn::square(x); });
+    case PointwiseFn::affine: return each([&](float x) { return fn::affine(x, op.alpha, op.beta); });
     default: return each([](float x) { return x; });  // copy
   }
 }
@@ -46,19 +40,15 @@ template <int N> __device__ __forceinline__ void apply(const PointwiseOp& op, fl
     for (int i = 0; i < N; ++i) r[i] = f(in[0][i], in[1][i]);
   };
   switch (op.fn) {
-    case PointwiseFn::sub: return each([](float a, float b) { return a - b; });
-    case PointwiseFn::mul: return each([](float a, float b) { return a * b; });
-    case PointwiseFn::div: return each([](float a, float b) { return a / b; });
-    case PointwiseFn::sigmoid_backward: return each([](float y, float dy) { return dy * y * (1.0f - y); });
-    case PointwiseFn::silu_backward:
-      return each([](float x, float dy) {
-        float s = sigmoid(x);
-        return dy * s * (1.0f + x * (1.0f - s));
-      });
-    case PointwiseFn::gelu_backward: return each([](float x, float dy) { return dy * gelu_slope(x); });
-    case PointwiseFn::tanh_backward: return each([](float y, float dy) { return dy * (1.0f - y * y); });
-    case PointwiseFn::relu_backward: return each([](float x, float dy) { return x > 0.0f ? dy : 0.0f; });
-    default: return each([](float a, float b) { return a + b; });  // add
+    case PointwiseFn::sub: return each([](float a, float b) { return fn::sub(a, b); });
+    case PointwiseFn::mul: return each([](float a, float b) { return fn::mul(a, b); });
+    case PointwiseFn::div: return each([](float a, float b) { return fn::div(a, b); });
+    case PointwiseFn::sigmoid_backward: return each([](float a, float b) { return fn::sigmoid_backward(a, b); });
+    case PointwiseFn::silu_backward: return each([](float a, float b) { return fn::silu_backward(a, b); });
+    case PointwiseFn::gelu_backward: return each([](float a, float b) { return fn::gelu_backward(a, b); });
+    case PointwiseFn::tanh_backward: return each([](float a, float b) { return fn::tanh_backward(a, b); });
+    case PointwiseFn::relu_backward: return each([](float a, float b) { return fn::relu_backward(a, b); });
+    default: return each([](float a, float b) { return fn::add(a, b); });
   }
 }
 

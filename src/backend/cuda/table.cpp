@@ -7,7 +7,6 @@ namespace sinter::cuda {
 extern const KernelTable kernel_table;
 const KernelTable kernel_table = {
 #define KERNEL(name) .name = name,
-#define CPU_KERNEL(name) .name = nullptr,
 #include "backend/kernels.def"
 #undef KERNEL
 };
