@@ -1,6 +1,7 @@
 #include "lab/workload.h"
 
 #include "profile/range.h"
+#include "train/attention_passes.h"
 
 namespace sinter::lab {
 
@@ -23,7 +24,7 @@ Tensor Workload::replay() {
   if (!compiled_) {
     if (config_.pass != Pass::forward) trainer_.before_trace(config_.pass == Pass::step);
     if (config_.pass == Pass::step) trainer_.optimizer().set_learning_rate(config_.lr);
-    compile::CompileOptions options = compile::passes_named(config_.passes);
+    compile::CompileOptions options = with_attention(compile::passes_named(config_.passes), config_.model.attention);
     options.memory_budget = int64_t(config_.memory_budget * 1024 * 1024 * 1024);
     compiled_.emplace([this](const auto&) { return std::vector{pass({})}; }, batch_.tokens.device(), options);
   }

@@ -127,7 +127,7 @@ TEST(Compiled, RefusesAnUnknownPass) {
   EXPECT_TRUE(compile::passes_named("all").without.empty());
   EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
   EXPECT_EQ(compile::passes_named("cse+plan").without,
-            (std::vector<std::string>{"dce", "fuse", "early", "lanes", "graph"}));
+            (std::vector<std::string>{"dce", "flash", "causal", "fuse", "early", "lanes", "graph"}));
 }
 
 TEST(Passes, DropWhatNobodyReads) {
