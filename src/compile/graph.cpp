@@ -15,30 +15,69 @@ Span span_of(const TensorRef& t, int64_t offset) {
   return {offset, offset + (last + 1) * size_of(t.dtype)};
 }
 
-// As parts of one tensor: the same strides, which say how offsets fall apart into indices. Each part must end before the next larger stride.
+namespace {
+
+struct Extent {
+  int64_t stride, length;
+};
+using Extents = std::vector<Extent>;  // the longest strides first
+
+Extents extents_of(const TensorRef& t) {
+  Extents all;
+  for (int d = 0; d < t.rank; ++d)
+    if (t.dims[d] != 1) all.push_back({t.strides[d], t.dims[d]});
+  std::sort(all.begin(), all.end(), [](const Extent& x, const Extent& y) { return x.stride > y.stride; });
+  return all;
+}
+const Extent* with_stride(const Extents& all, int64_t stride) {
+  for (const Extent& e : all)
+    if (e.stride == stride) return &e;
+  return nullptr;
+}
+// Two dimensions that could be one are one, where the other tensor does not tell them apart.
+Extents joined(Extents all, const Extents& other) {
+  for (size_t i = 0; i + 1 < all.size();)
+    if (!with_stride(other, all[i].stride) && all[i].stride == all[i + 1].stride * all[i + 1].length) {
+      all[i + 1].length *= all[i].length;
+      all.erase(all.begin() + int64_t(i));
+    } else {
+      ++i;
+    }
+  return all;
+}
+
+}  // namespace
+
+// Seen as parts of one tensor that has the strides of both: offsets fall apart into indices, and it is enough that one dimension's do not meet.
+// That holds if no part reaches beyond the next longer stride.
 bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b_offset) {
   if (!span_of(a, a_offset).overlaps(span_of(b, b_offset))) return false;
   int64_t size = size_of(a.dtype);
-  if (a.dtype != b.dtype || a.rank != b.rank || a_offset % size || b_offset % size) return true;
-  int order[max_rank];
-  for (int d = 0; d < a.rank; ++d) {
-    if (a.strides[d] != b.strides[d] || a.strides[d] < 1) return true;
-    order[d] = d;
-  }
-  std::sort(order, order + a.rank, [&](int x, int y) { return a.strides[x] > a.strides[y]; });
-  int64_t at_a = a_offset / size, at_b = b_offset / size;
+  if (a.dtype != b.dtype || a_offset % size || b_offset % size) return true;
+  Extents of_a = extents_of(a), of_b = extents_of(b);
+  auto twice = [](const Extents& all) {
+    return std::adjacent_find(all.begin(), all.end(), [](auto& x, auto& y) { return x.stride == y.stride; }) !=
+           all.end();
+  };
+  if (twice(of_a) || twice(of_b)) return true;
+  of_a = joined(of_a, of_b), of_b = joined(of_b, of_a);
+  std::vector<int64_t> strides;
+  for (const Extents* all : {&of_a, &of_b})
+    for (const Extent& e : *all) strides.push_back(e.stride);
+  std::sort(strides.rbegin(), strides.rend());
+  strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
+  int64_t at_a = a_offset / size, at_b = b_offset / size, outer = 0;
   bool apart = false;
-  for (int i = 0; i < a.rank; ++i) {
-    int d = order[i];
-    int64_t stride = a.strides[d], from_a = at_a / stride, from_b = at_b / stride;
-    at_a %= stride, at_b %= stride;
-    if (i > 0) {
-      int64_t outer = a.strides[order[i - 1]];
-      if (outer % stride || (from_a + a.dims[d]) * stride > outer || (from_b + b.dims[d]) * stride > outer) return true;
-    }
-    apart |= from_a + a.dims[d] <= from_b || from_b + b.dims[d] <= from_a;
+  for (int64_t stride : strides) {
+    if (stride < 1 || outer % stride) return true;
+    const Extent *x = with_stride(of_a, stride), *y = with_stride(of_b, stride);
+    int64_t from_a = at_a / stride, to_a = from_a + (x ? x->length : 1);
+    int64_t from_b = at_b / stride, to_b = from_b + (y ? y->length : 1);
+    if (outer && std::max(to_a, to_b) * stride > outer) return true;
+    apart |= to_a <= from_b || to_b <= from_a;
+    at_a %= stride, at_b %= stride, outer = stride;
   }
-  return !apart || at_a != 0 || at_b != 0;
+  return !apart;
 }
 
 std::vector<Lifetime> lifetimes(const Graph& graph) {
@@ -46,7 +85,8 @@ std::vector<Lifetime> lifetimes(const Graph& graph) {
   int end = int(graph.nodes.size());
   for (int n = 0; n < end; ++n) {
     const Node& node = graph.nodes[size_t(n)];
-    int until = node.lane == 0 ? n : std::min(end, n + graph.lane_slack);
+    // What another lane may still use, or would have to wait for if it took the same place.
+    int until = node.lane == 0 && node.chain == 0 ? n : std::min(end, n + graph.lane_slack);
     auto used = [&](const Operand& o) {
       if (o.buffer < 0) return;
       Lifetime& l = all[size_t(o.buffer)];

@@ -45,7 +45,7 @@ struct Node {
   // (earlier in the list) that must be over before this one begins. Running all of them one after the other, as listed, is always right.
   int lane = 0;
   std::vector<int> waits;
-  int chain = 0;  // calls of different chains could run side by side if there are lanes for them
+  int chain = 0;  // from 1 on: calls of different chains could run side by side if there are lanes for them
 
   // f(operand, its layout, reads, writes) for every operand but the workspace.
   template <class F> void for_each_access(F&& f) const {

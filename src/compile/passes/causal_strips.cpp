@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t least_queries = 512, least_rows = 256, most_strips = 8, granule = 64;
 constexpr double worthwhile = 0.9;  // of the work left
+constexpr int64_t most_scratch = int64_t(8) << 20;
 
 int64_t rounded_up(int64_t n) { return (n + granule - 1) / granule * granule; }
 
@@ -38,7 +39,7 @@ std::vector<Strip> strips_of(const SpelledAttention& a) {
   }
   for (size_t i = 0; i < all.size(); ++i) {
     size_t lap = i / max_lanes, at = i % max_lanes;
-    all[i].chain = int(lap % 2 ? max_lanes - 1 - at : at);
+    all[i].chain = 1 + int(lap % 2 ? max_lanes - 1 - at : at);
   }
   return all;
 }
@@ -111,6 +112,10 @@ class Cut {
     const Node& n = node(like);
     Node part = new_call(graph_, ops::matmul, n.range, Attrs::of(MatmulAttrs{tx, ty}), {x, y}, {to}, n.call.math,
                          n.call.accumulate);
+    if (graph_.target == DeviceType::cuda) {  // each chain has its own
+      part.call.workspace_bytes = std::min(part.call.workspace_bytes, most_scratch);
+      graph_.buffers[size_t(part.workspace.buffer)].bytes = part.call.workspace_bytes;
+    }
     MatmulProblem p;
     possible_ = possible_ && matmul_operand_ok(x.ref, false) && matmul_operand_ok(y.ref, false) &&
                 matmul_operand_ok(to.ref, false) && matmul_problem(part.call, p) && !p.c.transposed;

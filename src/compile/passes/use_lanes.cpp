@@ -22,9 +22,9 @@ Report use_lanes(Graph& graph) {
     n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
       outlives = outlives && (!writes || graph.buffers[size_t(o.buffer)].external);
     });
-    n.lane = outlives ? 1 : n.chain % max_lanes;
-    if (n.lane == 0) continue;
-    ++(outlives ? aside : chained);
+    if (!outlives && n.chain == 0) continue;
+    n.lane = n.chain > 0 ? (n.chain - 1) % max_lanes : 1;
+    ++(n.chain > 0 ? chained : aside);
     if (n.workspace.buffer < 0) continue;
     // A lane's calls follow each other: one piece of scratch memory serves them all.
     int& common = scratch[n.lane];
@@ -35,7 +35,7 @@ Report use_lanes(Graph& graph) {
   }
   graph.lane_slack = slack;
   if (aside) report.lines.push_back(fmt::format("{} of {} calls in the second lane", aside, graph.nodes.size()));
-  if (chained) report.lines.push_back(fmt::format("{} calls of independent chains beside the first lane", chained));
+  if (chained) report.lines.push_back(fmt::format("{} calls of independent chains in {} lanes", chained, max_lanes));
   return report;
 }
 
