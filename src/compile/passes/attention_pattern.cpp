@@ -261,8 +261,9 @@ class Finder {
   bool holds() const {
     std::vector<int> calls = a_.calls();
     int last = *std::max_element(calls.begin(), calls.end());
-    for (const Placed* p : {&a_.q, &a_.k, &a_.v})
+    for (const Placed* p : {&a_.q, &a_.k})
       if (is_written(graph_, *p, a_.scores, last)) return false;
+    if (is_written(graph_, a_.v, a_.values, last)) return false;
     if (!a_.has_backward()) return true;
     int first = a_.dv < 0 ? a_.dp : std::min(a_.dv, a_.dp);
     return !is_written(graph_, a_.o, a_.values + 1, last) && !is_written(graph_, a_.grad_o, first, last);
