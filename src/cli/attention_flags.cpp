@@ -21,13 +21,22 @@ std::vector<lab::AttentionConfig> AttentionFlags::configs(Determinism determinis
   auto each_number = [&](const char* flag, const std::string& list, int64_t& field, auto&& f) {
     each(flag, list, [&](const std::string& text) { field = number<int64_t>(flag, text), f(); });
   };
+  check(passes.empty() || mode.find("compiled") != std::string::npos,
+        "--passes: only compiled attention has any; add --mode compiled");
   auto add = [&] {
     lab::check_config(c);
     bool compared = determinism == Determinism::compared && deterministic && c.attention.kind != AttentionKind::naive;
-    for (bool d : compared ? std::vector<bool>{false, true} : std::vector<bool>{deterministic}) {
-      c.attention.deterministic = d;
-      all.push_back(c);
-    }
+    each("--mode", mode, [&](const std::string& m) {
+      c.mode = lab::mode_named(m);
+      bool chosen = c.mode == lab::Mode::compiled && !passes.empty();
+      each("--passes", chosen ? passes : "all", [&](const std::string& p) {
+        compile::passes_named(c.passes = p);  // refuses unknown ones
+        for (bool d : compared ? std::vector<bool>{false, true} : std::vector<bool>{deterministic}) {
+          c.attention.deterministic = d;
+          all.push_back(c);
+        }
+      });
+    });
     check(all.size() <= 10000, "these lists make more than 10000 configurations");
   };
   auto choose = [&](const std::string& name) {
@@ -85,6 +94,14 @@ void add_attention_flags(CLI::App& command, AttentionFlags& f) {
   add("--warmup", f.warmup, "untimed passes first", "N", run);
   add("--steps", f.steps, "timed passes", "N", run);
   add("--seed", f.seed, "of q, k and v", "N", run);
+}
+
+void add_mode_flags(CLI::App& command, AttentionFlags& f) {
+  add_text(command, "--mode", f.mode, "eager, or compiled: the pass is traced once, then replayed (default eager)",
+           "NAME,..", "Run");
+  add_text(command, "--passes", f.passes,
+           "of the compiler: all (default), none, or some with + between them; compiled naive never becomes flash",
+           "NAME+..,..", "Run");
 }
 
 }  // namespace sinter::cli

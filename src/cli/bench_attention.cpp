@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* examples =
     R"(Without --sweep or --leaderboard: batch 8, one head, d 16 to 128, ctx 256 to 16384, naive, fp32. Every flag overrides the
-table's value; lists are allowed for shapes, --dtype, --attention, --tile and --pass. Variants of one shape are timed in turns.
+table's value; lists are allowed for shapes, --dtype, --attention, --mode, --passes, --tile and --pass. Variants of one shape are timed in turns.
 
 Examples:
   sinter bench attention                                             the table of batch 8, with what each row holds
@@ -18,6 +18,7 @@ Examples:
   sinter bench attention --leaderboard --peer cudnn,flash            16 heads of 64, ctx 16384, beside PyTorch's kernels
   sinter bench attention --device cpu --ctx 512,1024,2048 --attention naive,tiled,flash
   sinter bench attention --heads 32 --kv-heads 8 --ctx 8192 --head-dim 128 --dtype bf16 --attention flash --deterministic
+  sinter bench attention --attention naive,flash --mode eager,compiled --ctx 1024,4096     what compiling buys either
   sinter bench attention --attention tiled --tile 32,64,128 --ctx 2048 --plot tiles.svg)";
 
 // What a table says where no flag does.
@@ -85,6 +86,7 @@ void add_bench_attention(CLI::App& bench, Action& action) {
   attention->add_flag("--sweep", flags->sweep, "naive against flash, ctx 128 to 65536")->group("Attention");
   attention->add_flag("--leaderboard", flags->leaderboard, "16 heads of 64, ctx 16384, bf16")->group("Attention");
   add_attention_flags(*attention, flags->attention);
+  add_mode_flags(*attention, flags->attention);
   add_text(*attention, "--seconds", flags->seconds,
            "stop timing a configuration after so long, but not before the third pass (default: all --steps)", "X",
            run_group);

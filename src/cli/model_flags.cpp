@@ -66,8 +66,9 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
       ->group(run);
   add("mode", "NAME,..", "eager, or compiled: the pass is traced once, then replayed as one (default eager)", run);
   add("passes", "NAME+..,..",
-      "of the compiler: all, none, or some (dce, cse, fuse, rows, early, lanes, plan, graph) with + between (default "
-      "all)",
+      "of the compiler: all, none, or some (dce, cse, flash, causal, beta, fuse, rows, fold, early, lanes, plan, "
+      "graph) with "
+      "+ between (default all)",
       run);
   add("memory_budget", "GIB",
       "a compiled pass computes again what would make it take more than this (default: no limit)", run);

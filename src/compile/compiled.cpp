@@ -67,6 +67,12 @@ void keep_within_budget(Graph& graph, const CompileOptions& options) {
   graph.most_merged = good;
 }
 
+int first_call_of(const std::string& phase, const Graph& graph) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    if (const RangeNode* p = graph.nodes[i].range->phase(); p && p->name == phase) return int(i);
+  return 0;
+}
+
 }  // namespace
 
 std::vector<std::string> pass_names() {
@@ -119,10 +125,12 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   int64_t begin = steady_ns();
   Graph graph = trace(step_, traced->inputs, device_, &traced->windows);
   traced->time.trace_ms = ms_since(begin);
+  graph.deterministic = options_.deterministic;
   begin = steady_ns();
   if (options_.memory_budget > 0) keep_within_budget(graph, options_);
   traced->reports = run_passes(graph, options_);
   order_lanes(graph);
+  if (!options_.second_piece.empty()) graph.second_piece = first_call_of(options_.second_piece, graph);
   traced->time.passes_ms = ms_since(begin);
   traced->executable = std::make_unique<Executable>(std::move(graph), arena_, !contains(options_.without, "graph"));
   return traced;
@@ -135,10 +143,11 @@ CompileTime Compiled::compile_time() const {
   return sum;
 }
 
-const std::vector<Tensor>& Compiled::operator()(const std::vector<Tensor>& inputs) {
+const std::vector<Tensor>& Compiled::operator()(const std::vector<Tensor>& inputs,
+                                                const std::function<void()>& between) {
   Traced& t = find_or_compile(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) copy_into(t.inputs[i], inputs[i]);
-  t.executable->run();
+  t.executable->run(between);
   t.windows.replayed();
   last_ = &t;
   return t.executable->outputs();

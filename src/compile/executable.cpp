@@ -26,6 +26,9 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
   for (const Node& n : graph_.nodes)
     if (n.op == &ops::fused) fused.push_back(&n.call);
   if (!fused.empty()) backend_of(graph_.device).prepare_fused(fused);
+  size_t all = graph_.nodes.size(), cut = size_t(graph_.second_piece);
+  if (cut > 0) pieces_ = {{0, cut}, {cut, all}};
+  else pieces_ = {{0, all}};
   find_addresses();
   arena_->add(*this);
 }
@@ -59,20 +62,24 @@ void Executable::find_addresses() {
 void Executable::forget_addresses() {
   has_addresses_ = false;
   outputs_.clear();
-  if (!captured_) return;
   DeviceBackend& backend = backend_of(graph_.device);
-  backend.synchronize(current_stream(graph_.device));  // it may still be running
-  backend.destroy_captured(std::exchange(captured_, nullptr));
+  for (Piece& p : pieces_) {
+    if (!p.captured) continue;
+    backend.synchronize(current_stream(graph_.device));  // it may still be running
+    backend.destroy_captured(std::exchange(p.captured, nullptr));
+  }
 }
 
 Executable::~Executable() {
   arena_->remove(*this);
-  if (captured_) backend_of(graph_.device).destroy_captured(captured_);
-  if (side_stream_) backend_of(graph_.device).destroy_stream(side_stream_);
+  for (const Piece& p : pieces_)
+    if (p.captured) backend_of(graph_.device).destroy_captured(p.captured);
+  for (void* stream : side_streams_)
+    if (stream) backend_of(graph_.device).destroy_stream(stream);
 }
 
-// As part of a capture: what waits becomes an edge of the graph.
-void Executable::submit_in_lanes() {
+// As part of a capture: what waits becomes an edge of the graph. Earlier pieces are over when this one begins.
+void Executable::submit_in_lanes(const Piece& piece) {
   DeviceBackend& backend = backend_of(graph_.device);
   struct Events {
     DeviceBackend& backend;
@@ -82,40 +89,45 @@ void Executable::submit_in_lanes() {
       for (void* e : all) backend.destroy_event(e);
     }
   } events{backend, {}};
-  void* streams[max_lanes] = {current_stream(graph_.device), nullptr};
+  void* streams[max_lanes] = {current_stream(graph_.device)};
   std::vector<bool> waited_for(graph_.nodes.size());
-  bool several = false;
-  for (const Node& n : graph_.nodes) {
-    several |= n.lane > 0;
-    for (int w : n.waits) waited_for[size_t(w)] = true;
+  bool used[max_lanes] = {};
+  for (size_t i = piece.begin; i < piece.end; ++i) {
+    used[graph_.nodes[i].lane] = true;
+    for (int w : graph_.nodes[i].waits) waited_for[size_t(w)] = true;
   }
-  if (several) {
-    streams[1] = side_stream_;
-    void* begin = events.make();
-    backend.record(begin, streams[0]);
-    backend.wait(streams[1], begin);
+  void* begin = events.make();
+  backend.record(begin, streams[0]);
+  for (int lane = 1; lane < max_lanes; ++lane) {
+    if (!used[lane]) continue;
+    if (!side_streams_[lane]) side_streams_[lane] = backend.create_stream(true);
+    streams[lane] = side_streams_[lane];
+    backend.wait(streams[lane], begin);
   }
   std::vector<void*> over(graph_.nodes.size());
   RangeFollower place;
-  for (size_t i = 0; i < kernels_.size(); ++i) {
+  for (size_t i = piece.begin; i < piece.end; ++i) {
     Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     n.call.stream = streams[n.lane];
-    for (int w : n.waits) backend.wait(streams[n.lane], over[size_t(w)]);
+    for (int w : n.waits)
+      if (size_t(w) >= piece.begin) backend.wait(streams[n.lane], over[size_t(w)]);
     kernels_[i](n.call);
     if (waited_for[i]) backend.record(over[i] = events.make(), streams[n.lane]);
   }
-  if (several) {
+  for (int lane = 1; lane < max_lanes; ++lane) {
+    if (!used[lane]) continue;
     void* end = events.make();
-    backend.record(end, streams[1]);
+    backend.record(end, streams[lane]);
     backend.wait(streams[0], end);
   }
 }
 
-void Executable::submit_in_order() {
+void Executable::submit_in_order(const Piece& piece) {
+  if (kernels_.empty()) return;  // the meta device
   RangeFollower place;
   void* stream = current_stream(graph_.device);
-  for (size_t i = 0; i < kernels_.size(); ++i) {
+  for (size_t i = piece.begin; i < piece.end; ++i) {
     Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     n.call.stream = stream;
@@ -125,33 +137,39 @@ void Executable::submit_in_order() {
   }
 }
 
-void Executable::launch() {
-  backend_of(graph_.device).launch(captured_, current_stream(graph_.device));
+void Executable::capture(Piece& piece) {
+  DeviceBackend& backend = backend_of(graph_.device);
+  void* stream = current_stream(graph_.device);
+  backend.begin_capture(stream);
+  try {
+    submit_in_lanes(piece);
+  } catch (...) {
+    backend.destroy_captured(backend.end_capture(stream));
+    throw;
+  }
+  piece.captured = backend.end_capture(stream);
+}
+
+void Executable::launch(const Piece& piece) {
+  backend_of(graph_.device).launch(piece.captured, current_stream(graph_.device));
   if (!context().interceptor) return;
   RangeFollower place;
-  for (const Node& n : graph_.nodes) {
+  for (size_t i = piece.begin; i < piece.end; ++i) {
+    const Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
   }
 }
 
-void Executable::run() {
-  DeviceBackend& backend = backend_of(graph_.device);
-  void* stream = current_stream(graph_.device);
+void Executable::run(const std::function<void()>& between) {
   if (!has_addresses_) find_addresses();
-  if (!captured_ && ran_ && capture_ && backend.captures()) {
-    if (!side_stream_) side_stream_ = backend.create_stream(true);
-    backend.begin_capture(stream);
-    try {
-      submit_in_lanes();
-    } catch (...) {
-      backend.destroy_captured(backend.end_capture(stream));
-      throw;
-    }
-    captured_ = backend.end_capture(stream);
+  bool captures = ran_ && capture_ && backend_of(graph_.device).captures();
+  for (Piece& p : pieces_) {
+    if (captures && !p.captured) capture(p);
+    if (p.captured) launch(p);
+    else submit_in_order(p);
+    if (between && &p == pieces_.data() && pieces_.size() > 1) between();
   }
-  if (captured_) launch();
-  else submit_in_order();
   ran_ = true;
   for (Storage* s : written_) ++s->version;
 }

@@ -1,5 +1,7 @@
 #include "compile/graph.h"
 
+#include <algorithm>
+
 #include "compile/lifetimes.h"
 
 namespace sinter::compile {
@@ -13,12 +15,78 @@ Span span_of(const TensorRef& t, int64_t offset) {
   return {offset, offset + (last + 1) * size_of(t.dtype)};
 }
 
+namespace {
+
+struct Extent {
+  int64_t stride, length;
+};
+using Extents = std::vector<Extent>;  // the longest strides first
+
+Extents extents_of(const TensorRef& t) {
+  Extents all;
+  for (int d = 0; d < t.rank; ++d)
+    if (t.dims[d] != 1) all.push_back({t.strides[d], t.dims[d]});
+  std::sort(all.begin(), all.end(), [](const Extent& x, const Extent& y) { return x.stride > y.stride; });
+  return all;
+}
+const Extent* with_stride(const Extents& all, int64_t stride) {
+  for (const Extent& e : all)
+    if (e.stride == stride) return &e;
+  return nullptr;
+}
+// Two dimensions that could be one are one, where the other tensor does not tell them apart.
+Extents joined(Extents all, const Extents& other) {
+  for (size_t i = 0; i + 1 < all.size();)
+    if (!with_stride(other, all[i].stride) && all[i].stride == all[i + 1].stride * all[i + 1].length) {
+      all[i + 1].length *= all[i].length;
+      all.erase(all.begin() + int64_t(i));
+    } else {
+      ++i;
+    }
+  return all;
+}
+
+}  // namespace
+
+// Seen as parts of one tensor that has the strides of both: offsets fall apart into indices, and it is enough that one dimension's do not meet.
+// That holds if no part reaches beyond the next longer stride.
+bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b_offset) {
+  if (!span_of(a, a_offset).overlaps(span_of(b, b_offset))) return false;
+  int64_t size = size_of(a.dtype);
+  if (a.dtype != b.dtype || a_offset % size || b_offset % size) return true;
+  Extents of_a = extents_of(a), of_b = extents_of(b);
+  auto twice = [](const Extents& all) {
+    return std::adjacent_find(all.begin(), all.end(), [](auto& x, auto& y) { return x.stride == y.stride; }) !=
+           all.end();
+  };
+  if (twice(of_a) || twice(of_b)) return true;
+  of_a = joined(of_a, of_b), of_b = joined(of_b, of_a);
+  std::vector<int64_t> strides;
+  for (const Extents* all : {&of_a, &of_b})
+    for (const Extent& e : *all) strides.push_back(e.stride);
+  std::sort(strides.rbegin(), strides.rend());
+  strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
+  int64_t at_a = a_offset / size, at_b = b_offset / size, outer = 0;
+  bool apart = false;
+  for (int64_t stride : strides) {
+    if (stride < 1 || outer % stride) return true;
+    const Extent *x = with_stride(of_a, stride), *y = with_stride(of_b, stride);
+    int64_t from_a = at_a / stride, to_a = from_a + (x ? x->length : 1);
+    int64_t from_b = at_b / stride, to_b = from_b + (y ? y->length : 1);
+    if (outer && std::max(to_a, to_b) * stride > outer) return true;
+    apart |= to_a <= from_b || to_b <= from_a;
+    at_a %= stride, at_b %= stride, outer = stride;
+  }
+  return !apart;
+}
+
 std::vector<Lifetime> lifetimes(const Graph& graph) {
   std::vector<Lifetime> all(graph.buffers.size());
   int end = int(graph.nodes.size());
   for (int n = 0; n < end; ++n) {
     const Node& node = graph.nodes[size_t(n)];
-    int until = node.lane == 0 ? n : std::min(end, n + graph.lane_slack);
+    // What another lane may still use, or would have to wait for if it took the same place.
+    int until = node.lane == 0 && node.chain == 0 ? n : std::min(end, n + graph.lane_slack);
     auto used = [&](const Operand& o) {
       if (o.buffer < 0) return;
       Lifetime& l = all[size_t(o.buffer)];
@@ -37,6 +105,15 @@ int64_t Graph::total_bytes() const {
   int64_t sum = arena_bytes;
   for (const Buffer& b : buffers)
     if (b.external) sum += b.bytes;
+  return sum;
+}
+
+int64_t Graph::bytes_kept_for(int call) const {
+  int64_t sum = 0;
+  std::vector<Lifetime> all = lifetimes(*this);
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (!buffers[b].external && all[b].used() && all[b].first < call && all[b].last >= call)
+      sum += aligned(buffers[b].bytes);
   return sum;
 }
 

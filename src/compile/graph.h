@@ -22,6 +22,8 @@ struct Span {
   bool contains(const Span& o) const { return begin <= o.begin && o.end <= end; }
 };
 Span span_of(const TensorRef& t, int64_t offset);
+// Whether two tensors of one buffer can share bytes: not when their spans do not, and not when they are different parts of one larger tensor.
+bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b_offset);
 
 struct Buffer {
   int64_t bytes = 0;
@@ -55,6 +57,7 @@ struct Node {
   // (earlier in the list) that must be over before this one begins. Running all of them one after the other, as listed, is always right.
   int lane = 0;
   std::vector<int> waits;
+  int chain = 0;  // from 1 on: calls of different chains could run side by side if there are lanes for them
 
   // f(operand, its layout, reads, writes) for every operand but the workspace.
   template <class F> void for_each_access(F&& f) const {
@@ -63,7 +66,7 @@ struct Node {
   }
 };
 
-constexpr int max_lanes = 2;
+constexpr int max_lanes = 4;
 
 struct Graph {
   DeviceType device = DeviceType::cpu;
@@ -79,8 +82,14 @@ struct Graph {
   int most_merged =
       INT32_MAX;  // calls that cse may drop: the first so many, whose results are kept for the shortest time
 
+  bool deterministic = false;  // passes must not bring in calls whose bits differ from run to run
+  int second_piece =
+      0;  // calls from here on are replayed as a piece of their own (CompileOptions::second_piece); 0: all are one
+
   int64_t total_bytes() const;         // the arena and all existing memory that the step uses
   int64_t live_bytes_at_most() const;  // of the step's own buffers, at once
+  int64_t bytes_kept_for(
+      int call) const;  // of those that calls before it wrote, and that it, a later one or the caller reads
   // The existing storage a buffer lies in (null: the arena), and where.
   const Ref<Storage>& storage_of(const Buffer& b) const {
     return b.over >= 0 ? buffers[size_t(b.over)].external : b.external;

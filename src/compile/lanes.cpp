@@ -11,19 +11,28 @@ struct Access {
   const void* memory;  // an existing storage; null: the arena
   Span span;
   bool writes;
+  Operand operand;  // of a tensor; none: scratch memory
+  const TensorRef* tensor;
+
+  bool meets(const Access& o) const {
+    if (!(writes || o.writes) || memory != o.memory || !span.overlaps(o.span)) return false;
+    bool comparable = tensor && o.tensor && operand.buffer == o.operand.buffer;
+    return !comparable || overlap(*tensor, operand.offset, *o.tensor, o.operand.offset);
+  }
 };
 
 std::vector<Access> accesses_of(const Graph& g, int n) {
   std::vector<Access> all;
   const Node& node = g.nodes[size_t(n)];
-  auto add = [&](const Operand& o, Span span, bool writes) {
+  auto add = [&](const Operand& o, Span span, bool writes, const TensorRef* t) {
     const Buffer& b = g.buffers[size_t(o.buffer)];
     int64_t base = g.base_of(b);
-    all.push_back({n, g.storage_of(b).get(), {base + span.begin, base + span.end}, writes});
+    all.push_back({n, g.storage_of(b).get(), {base + span.begin, base + span.end}, writes, o, t});
   };
   node.for_each_access(
-      [&](const Operand& o, const TensorRef& t, bool, bool writes) { add(o, span_of(t, o.offset), writes); });
-  if (node.workspace.buffer >= 0) add(node.workspace, {0, g.buffers[size_t(node.workspace.buffer)].bytes}, true);
+      [&](const Operand& o, const TensorRef& t, bool, bool writes) { add(o, span_of(t, o.offset), writes, &t); });
+  if (node.workspace.buffer >= 0)
+    add(node.workspace, {0, g.buffers[size_t(node.workspace.buffer)].bytes}, true, nullptr);
   return all;
 }
 
@@ -47,7 +56,7 @@ void order_lanes(Graph& graph) {
         const Access& a = earlier[size_t(lane)][i];
         if (a.node <= clock[size_t(lane)]) break;
         for (const Access& m : mine)
-          if ((a.writes || m.writes) && a.memory == m.memory && a.span.overlaps(m.span)) needed = a.node;
+          if (a.meets(m)) needed = a.node;
       }
       if (needed < 0) continue;
       node.waits.push_back(needed);

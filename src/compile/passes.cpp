@@ -6,6 +6,8 @@ std::span<const Pass> all_passes() {
   static const Pass passes[] = {
       {"dce", "calls whose results nobody reads are dropped", remove_dead_code},
       {"cse", "calls that compute the same again are dropped", merge_equal_calls},
+      {"flash", "attention that is spelled out becomes the attention op, which stores no scores", use_flash},
+      {"causal", "naive causal attention works in strips of rows, each on what its rows see", cut_causal_attention},
       {"beta", "a product that is then added to something is added while it is stored", add_by_product},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
        fuse_pointwise},

@@ -15,6 +15,8 @@ std::span<const Pass> all_passes();
 
 Report remove_dead_code(Graph& graph);
 Report merge_equal_calls(Graph& graph);
+Report use_flash(Graph& graph);
+Report cut_causal_attention(Graph& graph);
 Report add_by_product(Graph& graph);
 Report fuse_pointwise(Graph& graph);
 Report fuse_rows(Graph& graph);

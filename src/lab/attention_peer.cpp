@@ -12,7 +12,8 @@ Json shapes_of(const std::vector<AttentionConfig>& configs) {
   Json shapes = Json::array();
   for (const AttentionConfig& c : configs) {
     Json s = to_json(c);
-    for (const char* ours : {"attention", "attention_why", "tile", "deterministic", "maths"}) s.erase(ours);
+    for (const char* ours : {"attention", "attention_why", "tile", "deterministic", "maths", "mode", "passes"})
+      s.erase(ours);
     if (std::find(shapes.begin(), shapes.end(), s) == shapes.end()) shapes.push_back(s);
   }
   return shapes;

@@ -80,6 +80,10 @@ Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const
   r["wall"] = phase_json(m.host.timed_wall_ms(), both ? all : forward);
   r["peak_bytes"] = m.peak_bytes;
   if (both) r["held_bytes"] = m.held_bytes;
+  if (!m.compiled.is_null()) {
+    r["compiled"] = m.compiled;
+    r["algorithm"] = algorithm_text(c);
+  }
   if (!m.device.clocks.empty()) r["clocks"] = m.device.clocks;
   return r;
 }
@@ -121,7 +125,7 @@ Json growth_of(const Json& results) {
   for (const Json& r : results) {
     if (!r.contains("predicted_held_bytes")) continue;
     Json what = Json::object();
-    for (const char* f : {"attention", "dtype", "batch", "heads", "kv_heads", "head_dim"}) what[f] = r[f];
+    for (const char* f : {"attention", "dtype", "mode", "batch", "heads", "kv_heads", "head_dim"}) what[f] = r[f];
     std::string key = what.dump();
     if (!groups.count(key)) order.push_back(key);
     Group& g = groups[key];

@@ -5,14 +5,15 @@
 #include "lab/config_text.h"
 #include "ops/ops.h"
 #include "profile/range.h"
+#include "train/attention_passes.h"
 
 namespace sinter::lab {
 
 std::string AttentionConfig::text() const {
-  return fmt::format("{} attention{}{}, batch {}, heads {}, ctx {}, d {}, {}, {}", name_of(attention.kind),
+  return fmt::format("{} attention{}{}{}, batch {}, heads {}, ctx {}, d {}, {}, {}", name_of(attention.kind),
                      attention.tile ? fmt::format(" in tiles of {}", attention.tile) : "",
-                     attention.deterministic ? " (deterministic)" : "", batch, heads_text(to_json(*this)), ctx,
-                     head_dim, precision.name, name_of(pass));
+                     attention.deterministic ? " (deterministic)" : "", mode == Mode::compiled ? ", compiled" : "",
+                     batch, heads_text(to_json(*this)), ctx, head_dim, precision.name, name_of(pass));
 }
 
 Json to_json(const AttentionConfig& c) {
@@ -29,9 +30,20 @@ Json to_json(const AttentionConfig& c) {
             {"dtype", c.precision.name},
             {"maths", maths_text(c.precision)},
             {"pass", name_of(c.pass)},
+            {"mode", name_of(c.mode)},
             {"seed", c.seed}};
+  if (c.mode == Mode::compiled) j["passes"] = c.passes;
   if (c.attention.tile) j["tile"] = c.attention.tile;
   return j;
+}
+
+std::string algorithm_text(const AttentionConfig& c) {
+  if (c.attention.kind != AttentionKind::naive)
+    return fmt::format("compiled {} is the same kernel, replayed", name_of(c.attention.kind));
+  return c.causal ? "compiled naive is still naive: the scores and probabilities that the mask leaves are computed and "
+                    "stored, "
+                    "in strips of rows where there are many"
+                  : "compiled naive is still naive: all scores and probabilities are computed and stored";
 }
 
 void check_config(const AttentionConfig& c) {
@@ -79,7 +91,20 @@ AttentionWork::AttentionWork(const AttentionConfig& c, DeviceType where) : confi
   q_ = make(queries), k_ = make(keys), v_ = make(keys);
   if (c.pass == Pass::forward) return;
   grad_ = make(queries);
-  for (Tensor* t : {&q_, &k_, &v_}) require_grad(*t);
+  for (Tensor* t : {&q_, &k_, &v_}) {
+    Leaf& leaf = require_grad(*t);
+    if (c.mode == Mode::compiled) leaf.grad = empty(t->dims(), t->dtype(), where);  // a trace cannot make it
+  }
+}
+
+Tensor AttentionWork::forward() {
+  Range range("forward", RangeKind::phase), attn("attn");
+  return attend(q_, k_, v_, config_.causal, config_.attention);
+}
+
+void AttentionWork::backward_from(const Tensor& o) {
+  Range range("backward", RangeKind::phase);
+  backward(o, grad_);
 }
 
 void AttentionWork::run(const std::function<void(int)>& mark) {
@@ -87,19 +112,39 @@ void AttentionWork::run(const std::function<void(int)>& mark) {
     if (mark) mark(phase);
   };
   Scoped math(context().math, config_.precision.math);
-  Tensor o;
-  {
-    Range range("forward", RangeKind::phase), attn("attn");
-    o = attend(q_, k_, v_, config_.causal, config_.attention);
-  }
+  if (config_.mode == Mode::compiled) return replay(done);
+  Tensor o = forward();
   done(0);
   if (config_.pass == Pass::forward) return;
-  {
-    Range range("backward", RangeKind::phase);
-    backward(o, grad_);
-  }
+  backward_from(o);
   done(1);
   for (const Tensor* t : {&q_, &k_, &v_}) zero_grad(*t);
+}
+
+void AttentionWork::replay(const std::function<void(int)>& mark) {
+  bool both = config_.pass != Pass::forward;
+  if (!compiled_) {
+    compile::CompileOptions options = with_attention(compile::passes_named(config_.passes), config_.attention);
+    if (both) options.second_piece = "backward";
+    auto pass = [this, both](const auto&) {
+      Tensor o = forward();
+      if (both) {
+        for (const Tensor* t : {&q_, &k_, &v_}) zero_grad(*t);
+        backward_from(o);
+      }
+      return std::vector{o.detach()};
+    };
+    compiled_.emplace(pass, q_.device(), options);
+  }
+  (*compiled_)({}, [&] { mark(0); });
+  mark(both ? 1 : 0);
+}
+
+int64_t AttentionWork::planned_held_bytes() const {
+  int64_t sum = 0;
+  for (const Tensor* t : {&q_, &k_, &v_}) sum += CachingAllocator::rounded(t->bytes());
+  const compile::Graph& graph = compiled_->compilation().executable->graph();
+  return sum + graph.bytes_kept_for(graph.second_piece);
 }
 
 int64_t AttentionWork::grad_bytes() const { return grad_.defined() ? CachingAllocator::rounded(grad_.bytes()) : 0; }
@@ -116,6 +161,7 @@ AttentionNeed predict(const AttentionConfig& c) {
     work.run([&](int phase) {  // the first pass: later ones find the gradients of q, k and v in place
       if (phase == 0) need.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
     });
+    if (c.mode == Mode::compiled) need.held_bytes = work.planned_held_bytes();
     work.run();
   }
   need.peak_bytes = allocator.stats().peak_allocated - before;

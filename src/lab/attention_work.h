@@ -14,6 +14,8 @@ struct AttentionConfig {
   DeviceType device = DeviceType::cpu;
   Precision precision;  // of q, k and v
   Pass pass = Pass::forward_backward;
+  Mode mode = Mode::eager;
+  std::string passes = "all";  // of the compiler, as compile::passes_named takes them
   uint64_t seed = 0;
 
   DType type() const { return precision.compute.value_or(precision.master); }
@@ -26,14 +28,24 @@ class AttentionWork {
  public:
   AttentionWork(const AttentionConfig& config, DeviceType where);
   // One pass: forward, and unless the pass is forward alone, backward. `mark(i)` is called as the i-th phase has been
-  // submitted; after the first, what backward needs is held.
+  // submitted; after the first, what backward needs is held. Compiled, both phases are traced as one and replayed as two pieces.
   void run(const std::function<void(int)>& mark = {});
   int64_t grad_bytes() const;  // of o's gradient, as allocated
+  // Of q, k, v and, compiled, what the plan keeps from forward for backward; the arena itself is there all the time.
+  int64_t planned_held_bytes() const;
+  const compile::Compilation* compilation() const { return compiled_ ? &compiled_->compilation() : nullptr; }
 
  private:
+  Tensor forward();
+  void backward_from(const Tensor& o);
+  void replay(const std::function<void(int)>& mark);
+
   AttentionConfig config_;
   Tensor q_, k_, v_, grad_;
+  std::optional<compile::Compiled> compiled_;
 };
+// What compiling may change of the algorithm, for people.
+std::string algorithm_text(const AttentionConfig& config);
 
 // From a dry run on the meta device.
 struct AttentionNeed {

@@ -1,6 +1,7 @@
 #include "lab/bench_attention.h"
 
 #include "core/check.h"
+#include "lab/bench_model.h"
 #include "lab/machine.h"
 #include "lab/process.h"
 #include "lab/record.h"
@@ -20,7 +21,8 @@ struct Variant {
 // What is compared with one another: one shape, pass and dtype.
 bool comparable(const AttentionConfig& a, const AttentionConfig& b) {
   Json x = to_json(a), y = to_json(b);
-  for (const char* varied : {"attention", "attention_why", "tile", "deterministic"}) x.erase(varied), y.erase(varied);
+  for (const char* varied : {"attention", "attention_why", "tile", "deterministic", "mode", "passes"})
+    x.erase(varied), y.erase(varied);
   return x == y;
 }
 
@@ -112,6 +114,7 @@ std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const Atte
     work.run([&](int phase) {
       if (phase == 0) m.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
     });
+    if (c.mode == Mode::compiled) m.held_bytes = work.planned_held_bytes();
     int64_t first_peak = allocator.stats().peak_allocated;  // the gradients of q, k and v are made once
     TimedWork passes{c.device, c.text(), phase_count(c.pass), options.warmup,
                      [&](const auto& mark) { work.run(mark); }};
@@ -124,6 +127,7 @@ std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const Atte
       m.device = m.host;  // nothing is queued: the two are one
     }
     m.peak_bytes = std::max(first_peak, m.host.memory.peak_allocated) - before;
+    if (const compile::Compilation* compilation = work.compilation()) m.compiled = compilation_json(*compilation);
   }
   allocator.release_cached();
   return m;

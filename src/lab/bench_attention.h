@@ -22,6 +22,7 @@ struct AttentionMeasurement {
   Measurement device;  // queued ahead of the device, so that phases are device time alone
   Measurement host;    // as a program calls it: wall clock with the host's part
   int64_t held_bytes = 0, peak_bytes = 0;
+  Json compiled;  // what compiling did and cost; null: eager
   void append(const AttentionMeasurement& later);
 };
 // None if interrupted.

@@ -37,6 +37,8 @@ std::string name_of_row(const Json& r) {
   std::string name = r.at("attention");
   if (!is_ours(r)) name = r.at("engine");
   if (r.contains("tile")) name += fmt::format(", tile {}", r["tile"].get<int>());
+  if (r.value("mode", "") == "compiled") name += ", compiled";
+  if (r.value("passes", "all") != "all") name += fmt::format(": {}", r["passes"].get<std::string>());
   if (r.value("pass", "") == "forward") name += ", forward only";
   return name + (r.value("deterministic", false) ? ", deterministic" : "");
 }
@@ -58,6 +60,7 @@ class Tables {
   explicit Tables(const Json& record) : results_(record.at("results")) {
     for (const Json& r : results_) {
       if (is_ours(r) && r.at("status") != "oom") first_.emplace(shape_key(r), &r);
+      if (is_ours(r) && r.value("mode", "eager") == "eager") eager_.emplace(shape_key(r) + name_of_row(r), &r);
       if (is_ours(r) && !r.value("deterministic", false)) plain_.emplace(shape_key(r) + name_of_row(r), &r);
     }
   }
@@ -74,6 +77,8 @@ class Tables {
                                            {"backward "},
                                            {"both "},
                                            {"speed-up"},
+                                           {"against eager fwd/bwd/both", true},
+                                           {"compile ms"},
                                            {"cost of determinism"},
                                            {"published fwd/bwd/both", true},
                                            {"status", true}});
@@ -88,6 +93,8 @@ class Tables {
       row.push_back(show(median(r, "wall"), 4));
       for (const char* p : {"forward", "backward", "both"}) row.push_back(show(number(phase(r, p), "tflops"), 3));
       row.push_back(speed_up(r));
+      row.push_back(against_eager(r));
+      row.push_back(compile_ms(r));
       row.push_back(determinism(r));
       row.push_back(is_ours(r) ? published_attention(r) : "");
       published = published || !row.back().empty();
@@ -107,6 +114,15 @@ class Tables {
         "TFLOP/s = 4 · batch · heads · ctx² · d, half of it under the causal mask; backward 2.5 times that. speed-up: "
         "both "
         "(or forward), against the first row of its shape.");
+    std::set<std::string> algorithms;
+    for (const Json& r : results_)
+      if (r.contains("algorithm") && algorithms.insert(r["algorithm"]).second)
+        t.notes.push_back(r["algorithm"].get<std::string>() + ".");
+    if (!algorithms.empty())
+      t.notes.push_back(
+          "against eager: eager ÷ compiled, of the same attention. Forward and backward are traced as one and replayed "
+          "as two "
+          "pieces, so that each can be timed.");
     if (published) t.notes.push_back(published_attention_note);
     return t;
   }
@@ -162,7 +178,8 @@ class Tables {
     }
     t.drop_empty_columns();
     t.notes.push_back(
-        "held: after forward, with q, k, v and o, without o's gradient. L: the logarithm of a row's sum. Rows that do "
+        "held: after forward, with q, k, v and o, without o's gradient; compiled: what the plan keeps. L: the "
+        "logarithm of a row's sum. Rows that do "
         "not "
         "fit are counted by a dry run.");
     return t;
@@ -205,6 +222,24 @@ class Tables {
     if (!is_ours(r) || first == first_.end() || first->second == &r || whole(r) == 0) return "";
     return significant(whole(*first->second) / whole(r), 3) + " ×";
   }
+  // Each phase's eager time ÷ its compiled time, of the same attention.
+  std::string against_eager(const Json& r) const {
+    if (!is_ours(r) || r.value("mode", "") != "compiled") return "";
+    Json other = r;
+    other["mode"] = "eager";
+    other.erase("passes");
+    auto eager = eager_.find(shape_key(r) + name_of_row(other));
+    if (eager == eager_.end()) return "";
+    std::string text;
+    for (const char* p : {"forward", "backward", "both"})
+      if (median(r, p) > 0 && median(*eager->second, p) > 0)
+        text += (text.empty() ? "" : "/") + significant(median(*eager->second, p) / median(r, p), 3);
+    return text.empty() ? "" : text + " ×";
+  }
+  static std::string compile_ms(const Json& r) {
+    const Json c = r.value("compiled", Json::object());
+    return show(number(c, "trace_ms") + number(c, "passes_ms"), 2);
+  }
   std::string determinism(const Json& r) const {
     if (!is_ours(r) || !r.value("deterministic", false) || whole(r) == 0) return "";
     Json other = r;
@@ -215,16 +250,18 @@ class Tables {
   }
 
   const Json& results_;
-  std::map<std::string, const Json*> first_, plain_;
+  std::map<std::string, const Json*> first_, plain_, eager_;
 };
 
 Table growth_table(const Json& record) {
   Table t;
   t.title = "How held memory grows with ctx";
-  t.columns = {{"attention", true}, {"dtype", true}, {"batch"}, {"heads"}, {"d"}, {"exponent"}, {"points"}};
+  t.columns = {{"attention", true}, {"mode", true}, {"dtype", true}, {"batch"},
+               {"heads"},           {"d"},          {"exponent"},    {"points"}};
   for (const Json& g : record.value("growth", Json::array()))
-    t.rows.push_back({g.at("attention"), g.at("dtype"), g.at("batch").dump(), heads_text(g), g.at("head_dim").dump(),
-                      fmt::format("{:.3f}", g.at("exponent").get<double>()), g.at("points").dump()});
+    t.rows.push_back({g.at("attention"), g.value("mode", "eager"), g.at("dtype"), g.at("batch").dump(), heads_text(g),
+                      g.at("head_dim").dump(), fmt::format("{:.3f}", g.at("exponent").get<double>()),
+                      g.at("points").dump()});
   t.notes.push_back("held ~ ctx to this power: least squares over the logarithms.");
   return t;
 }

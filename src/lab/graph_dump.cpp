@@ -34,9 +34,9 @@ std::string listing(const Graph& g) {
       join(from, operand_text(g, node.in[i], node.call.in[i]) + (node.op->mutates >> i & 1 ? " (in place)" : ""));
     std::string waits;
     for (int w : node.waits) join(waits, std::to_string(w));
-    s +=
-        fmt::format("{:5}  {}{}({})\n       in {}{}{}\n", n, to.empty() ? "" : to + " = ", node.op->name, from,
-                    node.range->path(), node.lane ? ", second lane" : "", waits.empty() ? "" : ", after call " + waits);
+    s += fmt::format("{:5}  {}{}({})\n       in {}{}{}\n", n, to.empty() ? "" : to + " = ", node.op->name, from,
+                     node.range->path(), node.lane ? fmt::format(", lane {}", node.lane + 1) : "",
+                     waits.empty() ? "" : ", after call " + waits);
   }
   return s;
 }

@@ -1,6 +1,7 @@
 #include "lab/run_config.h"
 
 #include "core/check.h"
+#include "train/attention_passes.h"
 
 namespace sinter::lab {
 
@@ -39,7 +40,7 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
 }
 
 compile::CompileOptions RunConfig::compile_options() const {
-  compile::CompileOptions o = compile::passes_named(passes);
+  compile::CompileOptions o = with_attention(compile::passes_named(passes), model.attention);
   o.memory_budget = int64_t(memory_budget * 1024 * 1024 * 1024);
   return o;
 }

@@ -2,26 +2,15 @@
 
 #include <cmath>
 
+#include "ops/attention.h"
 #include "ops/ops.h"
 #include "profile/range.h"
 
 namespace sinter {
 namespace {
 
-constexpr int64_t most_cuda_head_dim = 128;
 constexpr AttentionKind all_kinds[] = {AttentionKind::automatic, AttentionKind::naive, AttentionKind::tiled,
                                        AttentionKind::flash, AttentionKind::portable};
-
-// Why the device has no kernel for flash attention with such heads; empty: it has one.
-std::string missing_flash(DeviceType device, int64_t head_dim) {
-  if (device == DeviceType::cuda && head_dim > most_cuda_head_dim)
-    return fmt::format("the CUDA kernels take head dimensions up to {}, and this is {}", most_cuda_head_dim, head_dim);
-  if (device == DeviceType::cuda && !cuda_backend()) return "";  // imagined
-  int cc = backend_of(device).info().compute_capability;
-  if (device == DeviceType::cuda && cc < 80)
-    return fmt::format("it needs compute capability 8.0, and this GPU has {}.{}", cc / 10, cc % 10);
-  return "";
-}
 
 }  // namespace
 
@@ -45,7 +34,7 @@ AttentionKind attention_named(const std::string& name) {
 
 AttentionChoice choose_attention(AttentionKind wanted, DeviceType device, int64_t head_dim) {
   if (wanted == AttentionKind::naive) return {wanted, "asked for"};
-  std::string missing = missing_flash(device, head_dim);
+  std::string missing = missing_attention(device, head_dim);
   if (wanted == AttentionKind::automatic) {
     if (!missing.empty()) return {AttentionKind::naive, "auto: no flash, because " + missing};
     return {AttentionKind::flash,

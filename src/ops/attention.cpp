@@ -1,9 +1,45 @@
 // o = softmax(scale · q·kᵀ) · v without ever holding the scores: memory stays linear in the number of positions. Also gives
 // L, the logarithm of the sum of the exponentials of a row's scores, which is all that backward needs of them.
+#include "ops/attention.h"
+
+#include "backend/device.h"
 #include "backend/workspace.h"
 #include "ops/rules.h"
 
 namespace sinter {
+
+constexpr int64_t most_cuda_head_dim = 128;
+
+std::string missing_attention(DeviceType device, int64_t head_dim) {
+  if (device == DeviceType::cuda && head_dim > most_cuda_head_dim)
+    return fmt::format("the CUDA kernels take head dimensions up to {}, and this is {}", most_cuda_head_dim, head_dim);
+  if (device == DeviceType::cuda && !cuda_backend()) return "";
+  int cc = backend_of(device).info().compute_capability;
+  if (device == DeviceType::cuda && cc < 80)
+    return fmt::format("it needs compute capability 8.0, and this GPU has {}.{}", cc / 10, cc % 10);
+  return "";
+}
+
+namespace {
+
+// Pairs of a query and a key that it sees.
+double pairs(const TensorRef& q, const TensorRef& k, const AttentionAttrs& a, bool all) {
+  int64_t n = q.dims[2], keys = k.dims[2];
+  double heads = double(q.dims[0] * q.dims[1]);
+  if (all || !a.causal) return heads * double(n) * double(keys);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += double(std::clamp<int64_t>(i + a.causal_offset + 1, 0, keys));
+  return heads * sum;
+}
+
+}  // namespace
+
+// By convention a model's FLOPs count attention in full, mask or not; what runs is what the mask leaves.
+Cost attention_cost(const TensorRef& q, const TensorRef& k, const AttentionAttrs& attrs, double products) {
+  double per_pair = 2 * products * double(q.dims[3]), visible = pairs(q, k, attrs, false);
+  return {per_pair * pairs(q, k, attrs, true), 5 * visible, per_pair * visible};
+}
+
 namespace ops {
 namespace {
 
@@ -43,20 +79,8 @@ bool contiguous_heads_or_statistics(const TensorRef& t, int input, const Attrs& 
   return input != 4 && contiguous_heads(t, input, a);
 }
 
-// Pairs of a query and a key that it sees.
-double pairs(const OpCall& c, bool all) {
-  const auto& a = c.attrs_as<AttentionAttrs>();
-  int64_t n = c.in(0).size(2), keys = c.in(1).size(2);
-  double heads = double(c.in(0).size(0) * c.in(0).size(1));
-  if (all || !a.causal) return heads * double(n) * double(keys);
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += double(std::clamp<int64_t>(i + a.causal_offset + 1, 0, keys));
-  return heads * sum;
-}
-// By convention a model's FLOPs count attention in full, mask or not; what runs is what the mask leaves.
 Cost cost_of(const OpCall& c, double products) {
-  double per_pair = 2 * products * double(c.in(0).size(3));
-  return {per_pair * pairs(c, true), 5 * pairs(c, false), per_pair * pairs(c, false)};
+  return attention_cost(c.in(0).ref(), c.in(1).ref(), c.attrs_as<AttentionAttrs>(), products);
 }
 Cost cost_attention(const OpCall& c, const Outputs&) { return cost_of(c, 2); }
 Cost cost_attention_backward(const OpCall& c, const Outputs&) { return cost_of(c, 5); }

@@ -2,6 +2,7 @@
 
 #include "ops/ops.h"
 #include "profile/range.h"
+#include "train/attention_passes.h"
 
 namespace sinter {
 
@@ -53,6 +54,7 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
   validate(config);
   check_supported(options.precision, options.device);
   options_.adamw.loss_scaling = options.precision.loss_scaling;
+  if (options_.compiled) options_.compiled = with_attention(*options_.compiled, config.attention);
   Range range("init", RangeKind::phase);
   model_ = make_model(config, parameters_);
   parameters_.allocate();

@@ -31,6 +31,40 @@ grep -q '"backward"' "$work/f.json" && fail "a forward pass has a backward phase
 $bench --batch 1 --ctx 64 --head-dim 16 --attention tiled --tile 32,64 --deterministic --warmup 0 --steps 2 > "$work/tile.txt" 2> /dev/null
 for text in 'tiled, tile 32' 'tiled, tile 64' 'deterministic' 'cost of determinism'; do has "$work/tile.txt" "$text"; done
 
+# Compiled beside eager: in turns, phase by phase, with what it took to compile; naive stays naive and says so.
+$bench --batch 1 --heads 2 --kv-heads 1 --ctx 64,512 --head-dim 16 --dtype fp32,bf16 --attention naive,flash --mode eager,compiled --warmup 1 \
+  --steps 2 --json "$work/c.json" > "$work/c.txt" 2> /dev/null
+for text in 'naive, compiled' 'flash, compiled' 'against eager fwd/bwd/both' 'compile ms' 'compiled naive is still naive' 'strips of rows' \
+            'compiled flash is the same kernel' 'replayed as two pieces'; do
+  has "$work/c.txt" "$text"
+done
+for field in '"mode": "eager"' '"mode": "compiled"' '"passes": "all"' '"trace_ms"' '"arena_bytes"' '"pass": "causal"' '"algorithm"'; do
+  has "$work/c.json" "$field"
+done
+"$SINTER" show "$work/c.json" > "$work/again.txt"
+cmp "$work/c.txt" "$work/again.txt" || fail "show prints another comparison of modes"
+if python3 -c 'import json' 2> /dev/null; then
+  python3 - "$work/c.json" <<'END' || fail "the record of eager and compiled attention is not as it should be"
+import json, sys
+
+results = json.load(open(sys.argv[1]))["results"]
+assert len(results) == 16, len(results)
+for r in results:
+    assert r["peak_bytes"] == r["predicted_peak_bytes"] and r["held_bytes"] == r["predicted_held_bytes"], r["mode"]
+    assert set(r["phases"]) == {"forward", "backward", "both"}
+    passes = [p["pass"] for p in r.get("compiled", {}).get("passes", [])]
+    assert ("compiled" in r) == ("algorithm" in r) == (r["mode"] == "compiled")
+    if r["mode"] == "compiled":
+        assert ("flash" in passes) == (r["attention"] != "naive"), "compiled naive must stay naive"
+by = {(r["attention"], r["mode"], r["dtype"], r["ctx"]): r for r in results}
+for dtype in ("fp32", "bf16"):
+    eager, compiled = (by["naive", mode, dtype, 512]["peak_bytes"] for mode in ("eager", "compiled"))
+    assert compiled < eager, (dtype, eager, compiled)
+END
+fi
+$bench --batch 1 --ctx 512 --head-dim 16 --pass forward --mode compiled --passes none,causal+plan --warmup 0 --steps 2 > "$work/passes.txt" 2> /dev/null
+for text in 'naive, compiled: none' 'naive, compiled: causal+plan'; do has "$work/passes.txt" "$text"; done
+
 # What does not fit is a row with its account, and the rest goes on; nothing that fits is exit code 3.
 $bench --batch 8 --heads 64 --ctx 16,131072 --head-dim 16 --warmup 0 --steps 1 --attention naive > "$work/oom.txt" 2> /dev/null
 for text in 'OOM: needs' 'probabilities 32' 'would fit'; do has "$work/oom.txt" "$text"; done

@@ -32,6 +32,13 @@ has "$work/out.txt" 'calls in the second lane'
 "$SINTER" compile model $shape --device cuda --pass forward,step --passes none,all > "$work/several.txt" 2> /dev/null
 [ "$(grep -c '^Compiled for cuda' "$work/several.txt")" -eq 4 ] || fail "two passes by two sets of compiler passes are not four tables"
 
+# Who names naive attention gets it; long and causal it is cut into strips.
+long="--d-model 32 --d-ff 64 --layers 1 --heads 2 --vocab 97 --ctx 512 --batch 1 --device cuda --attention naive --explain"
+"$SINTER" compile model $long > "$work/naive.txt" 2> /dev/null
+has "$work/naive.txt" 'attn/softmax/softmax: 2 strips, 75 % of the scores'
+has "$work/naive.txt" 'calls of independent chains'
+if grep -q '^flash ' "$work/naive.txt"; then fail "naive attention was asked for, and the pass flash ran"; fi
+
 # Dumps, by suffix.
 for device in cpu cuda; do
   for suffix in txt dot html json; do

@@ -128,8 +128,9 @@ TEST(Compiled, RefusesAnUnknownPass) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { compile::passes_named(""); }), {"all", "none"}));
   EXPECT_TRUE(compile::passes_named("all").without.empty());
   EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
-  EXPECT_EQ(compile::passes_named("cse+plan").without,
-            (std::vector<std::string>{"dce", "beta", "fuse", "rows", "fold", "early", "lanes", "graph"}));
+  EXPECT_EQ(
+      compile::passes_named("cse+plan").without,
+      (std::vector<std::string>{"dce", "flash", "causal", "beta", "fuse", "rows", "fold", "early", "lanes", "graph"}));
 }
 
 TEST(Passes, DropWhatNobodyReads) {
@@ -299,7 +300,8 @@ void expect_fused_on_gpu(const Net& net, uint64_t seed) {
     exact = results(wide, step_of(net, wide)({})[0]);
   }
   for (bool fused : {false, true}) {
-    Compiled compiled(step, DeviceType::cuda, fused ? CompileOptions{} : CompileOptions{{"beta", "fuse", "rows", "fold"}});
+    Compiled compiled(step, DeviceType::cuda,
+                      fused ? CompileOptions{} : CompileOptions{{"beta", "fuse", "rows", "fold"}});
     for (int run = 0; run < 3; ++run) {
       for (const Tensor& l : leaves) fill(grad_of(l), NAN);
       std::vector<Values> got = results(leaves, compiled({})[0]);

@@ -78,13 +78,15 @@ void expect_same_bits(const char* dtype, double clip, DeviceType device, const c
 TEST(Accumulation, CompiledEqualsEagerBitForBit) {
   for (const char* dtype : {"fp32", "bf16", "fp16"})
     for (double clip : {0.0, 1.0})
-      for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}})
+      for (const compile::CompileOptions& how :
+           {compile::CompileOptions{{"beta"}}, {{"beta", "dce", "cse", "plan", "graph"}}})
         expect_same_bits(dtype, clip, DeviceType::cpu, how);
 }
 TEST(AccumulationGpu, CompiledEqualsEagerBitForBit) {
   SINTER_REQUIRE_GPU();
   for (const char* dtype : {"fp32", "bf16", "fp16"})
-    for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"graph"}}})
+    for (const compile::CompileOptions& how :
+         {compile::CompileOptions{{"beta", "fuse", "rows", "fold"}}, {{"beta", "fuse", "rows", "fold", "graph"}}})
       expect_same_bits(dtype, 0, DeviceType::cuda, how);
 }
 

@@ -7,6 +7,7 @@
 #include "nn/transformer.h"
 #include "ops/ops.h"
 #include "support/gpu.h"
+#include "support/graph_checks.h"
 #include "support/values.h"
 #include "train/trainer.h"
 
@@ -91,8 +92,6 @@ TEST(CompiledStepGpu, StaysCloseToEagerForTenSteps) {
   expect_close_losses(DeviceType::cuda);
 }
 
-// Lanes cannot be seen to be right by running them once: whatever two calls touch, one of them writing, must be ordered by the lanes
-// themselves or by waiting.
 TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
   for (const Case& k : cases) {
     TrainerOptions o;
@@ -115,52 +114,8 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
     for (const compile::Pass& p : compile::all_passes()) p.run(g);
     compile::order_lanes(g);
 
-    size_t n = g.nodes.size(), beside = 0;
-    std::vector<std::vector<bool>> before(n, std::vector<bool>(n));  // before[i][j]: j is over when i begins
-    int last[compile::max_lanes] = {-1, -1};
-    for (size_t i = 0; i < n; ++i) {
-      auto follows = [&](int j) {
-        before[i][size_t(j)] = true;
-        for (size_t x = 0; x < n; ++x) before[i][x] = before[i][x] || before[size_t(j)][x];
-      };
-      int lane = g.nodes[i].lane;
-      beside += lane == 1;
-      if (last[lane] >= 0) follows(last[lane]);
-      for (int w : g.nodes[i].waits) {
-        ASSERT_LT(w, int(i));
-        follows(w);
-      }
-      last[lane] = int(i);
-    }
-    EXPECT_GT(beside, 10u);
-    struct Touch {
-      const void* memory;
-      int64_t begin, end;
-      bool writes;
-    };
-    auto touches = [&](const compile::Node& node) {
-      std::vector<Touch> all;
-      auto add = [&](int buffer, int64_t begin, int64_t end, bool writes) {
-        const compile::Buffer& b = g.buffers[size_t(buffer)];
-        int64_t base = g.base_of(b);
-        all.push_back({g.storage_of(b).get(), base + begin, base + end, writes});
-      };
-      node.for_each_access([&](const compile::Operand& x, const TensorRef& r, bool, bool writes) {
-        compile::Span s = compile::span_of(r, x.offset);
-        add(x.buffer, s.begin, s.end, writes);
-      });
-      if (node.workspace.buffer >= 0)
-        add(node.workspace.buffer, 0, g.buffers[size_t(node.workspace.buffer)].bytes, true);
-      return all;
-    };
-    for (size_t i = 0; i < n; ++i)
-      for (size_t j = 0; j < i; ++j) {
-        if (before[i][j]) continue;
-        for (const Touch& a : touches(g.nodes[i]))
-          for (const Touch& b : touches(g.nodes[j]))
-            ASSERT_FALSE((a.writes || b.writes) && a.memory == b.memory && a.begin < b.end && b.begin < a.end)
-                << g.nodes[j].range->path() << " and " << g.nodes[i].range->path();
-      }
+    EXPECT_GT(std::count_if(g.nodes.begin(), g.nodes.end(), [](const auto& n) { return n.lane == 1; }), 10);
+    expect_ordered_lanes(g);
   }
 }
 

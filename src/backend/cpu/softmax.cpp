@@ -23,6 +23,24 @@ struct Sight {
   }
 };
 
+// Rows that lie in matrices of `queries` rows; the dimensions before them fold into one.
+struct Matrices {
+  Rows rows;
+  int64_t queries, stride;  // between matrices
+
+  explicit Matrices(const TensorRef& t) : rows(rows_of(t)), queries(t.rank > 1 ? t.dims[t.rank - 2] : 1), stride(0) {
+    if (t.rank > 1) rows.stride = t.strides[t.rank - 2];
+    for (int d = 0; d + 2 < t.rank; ++d)
+      if (t.dims[d] != 1) stride = t.strides[d];
+  }
+  // The i-th of all rows, alone.
+  SINTER_INLINE Rows row(int64_t i) const {
+    Rows r = rows;
+    r.data += (i / queries * stride + i % queries * rows.stride) * size_of(r.dtype);
+    return r;
+  }
+};
+
 template <class A> SINTER_INLINE void clear(A* p, int64_t n) { __builtin_memset(p, 0, size_t(n) * sizeof(A)); }
 
 // out[j] = exp(scale·x[j] − max). A rest that fills no vector is done as a padded one: single exponentials are slow.
@@ -39,51 +57,53 @@ template <class A> SINTER_INLINE void exp_row(A* out, const A* x, int64_t n, A s
 }
 
 template <class A> void forward(const KernelCall& call) {
-  Rows s = rows_of(call.in[0]), p = rows_of(call.out[0]);
+  Matrices scores(call.in[0]), probabilities(call.out[0]);
   Sight sight(call);
   A scale = A(call.attrs.as<SoftmaxAttrs>().scale);
-  parallel_for(s.n, rows_per_range(s.d), [&](int64_t begin, int64_t end) {
-    A *spare_s = buffer<A>(0, s.d), *spare_p = buffer<A>(1, s.d);
+  int64_t columns = sight.keys;
+  parallel_for(scores.rows.n, rows_per_range(columns), [&](int64_t begin, int64_t end) {
+    A *spare_s = buffer<A>(0, columns), *spare_p = buffer<A>(1, columns);
     for (int64_t i = begin; i < end; ++i) {
       int64_t n = sight.of(i);
-      Rows seen = s;
+      Rows seen = scores.row(i), p = probabilities.row(i);
       seen.d = n;
-      const A* ps = read_row(seen, i, spare_s);
-      A* pp = open_row(p, i, spare_p, false);
+      const A* ps = read_row(seen, 0, spare_s);
+      A* pp = open_row(p, 0, spare_p, false);
       A max = lane_max(
           n, [&](int64_t j) { return scale * ps[j]; }, -A(__builtin_inf()));
       // Whole vectors, over some masked columns too where there are any; what they give is cleared before it counts.
-      int64_t padded = min_of(s.d, (n + lanes<A> - 1) / lanes<A> * lanes<A>);
+      int64_t padded = min_of(columns, (n + lanes<A> - 1) / lanes<A> * lanes<A>);
       exp_row(pp, ps, padded, scale, max);
-      clear(pp + n, s.d - n);
+      clear(pp + n, columns - n);
       A sum = lane_sum<A>(padded, [&](auto at) SINTER_LAMBDA_INLINE { return at(pp); });
       A factor = A(1) / sum;
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) pp[j] *= factor;
-      close_row(p, i, pp, false);
+      close_row(p, 0, pp, false);
     }
   });
 }
 
 template <class A> void backward(const KernelCall& call) {
-  Rows p = rows_of(call.in[0]), dp = rows_of(call.in[1]), ds = rows_of(call.out[0]);
+  Matrices probabilities(call.in[0]), gradient(call.in[1]), result(call.out[0]);
   Sight sight(call);
   A scale = A(call.attrs.as<SoftmaxAttrs>().scale);
   bool accumulate = call.accumulates(0);
-  parallel_for(p.n, rows_per_range(p.d), [&](int64_t begin, int64_t end) {
-    A *spare_p = buffer<A>(0, p.d), *spare_dp = buffer<A>(1, p.d), *spare_ds = buffer<A>(2, p.d);
+  int64_t columns = sight.keys;
+  parallel_for(probabilities.rows.n, rows_per_range(columns), [&](int64_t begin, int64_t end) {
+    A *spare_p = buffer<A>(0, columns), *spare_dp = buffer<A>(1, columns), *spare_ds = buffer<A>(2, columns);
     for (int64_t i = begin; i < end; ++i) {
       int64_t n = sight.of(i);
-      Rows seen_p = p, seen_dp = dp, written = ds;
+      Rows seen_p = probabilities.row(i), seen_dp = gradient.row(i), written = result.row(i);
       seen_p.d = seen_dp.d = n;
-      const A *pp = read_row(seen_p, i, spare_p), *pdp = read_row(seen_dp, i, spare_dp);
-      A* pds = open_row(ds, i, spare_ds, accumulate);
+      const A *pp = read_row(seen_p, 0, spare_p), *pdp = read_row(seen_dp, 0, spare_dp);
+      A* pds = open_row(written, 0, spare_ds, accumulate);
       A sum = lane_sum<A>(n, [&](auto at) SINTER_LAMBDA_INLINE { return at(pp) * at(pdp); });
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) pds[j] = scale * pp[j] * (pdp[j] - sum);
       if (accumulate) written.d = n;
-      else clear(pds + n, p.d - n);
-      close_row(written, i, pds, accumulate);
+      else clear(pds + n, columns - n);
+      close_row(written, 0, pds, accumulate);
     }
   });
 }

@@ -9,9 +9,15 @@ namespace sinter::cuda {
 
 namespace {
 
+// Where the rows of an operand begin: they lie in matrices of tq rows.
+struct RowStrides {
+  int64_t matrix, row;
+};
+
 struct SoftmaxArgs {
   const void *a, *b;  // scores; or p and dp
   void* out;
+  RowStrides a_at, b_at, out_at;
   int rows, tq, tk;
   float scale;
   int64_t causal_offset;
@@ -23,6 +29,11 @@ __device__ __forceinline__ int visible(const SoftmaxArgs& s, int row) {
   if (!s.causal) return s.tk;
   int64_t n = row % s.tq + s.causal_offset + 1;
   return n < 0 ? 0 : n > s.tk ? s.tk : int(n);
+}
+
+__device__ __forceinline__ int64_t row_begin(const SoftmaxArgs& s, const RowStrides& at, int row) {
+  int matrix = row / s.tq;
+  return matrix * at.matrix + (row - matrix * s.tq) * at.row;
 }
 
 constexpr float minus_infinity = -__builtin_inff();
@@ -41,8 +52,8 @@ __global__ void __launch_bounds__(256) softmax_forward(const __grid_constant__ S
   int64_t row = int64_t(blockIdx.x) * (256 / ThreadsPerRow) + threadIdx.x / ThreadsPerRow;
   if (row >= s.rows) return;  // whole warps only
   int seen = visible(s, int(row));
-  const T* in = static_cast<const T*>(s.a) + row * s.tk;
-  T* out = static_cast<T*>(s.out) + row * s.tk;
+  const T* in = static_cast<const T*>(s.a) + row_begin(s, s.a_at, int(row));
+  T* out = static_cast<T*>(s.out) + row_begin(s, s.out_at, int(row));
 
   Pack<T, V> raw[K];
 #pragma unroll
@@ -89,9 +100,9 @@ __global__ void __launch_bounds__(256) softmax_gradient(const __grid_constant__ 
   int64_t row = int64_t(blockIdx.x) * (256 / ThreadsPerRow) + threadIdx.x / ThreadsPerRow;
   if (row >= s.rows) return;
   int seen = visible(s, int(row));
-  const T* p_row = static_cast<const T*>(s.a) + row * s.tk;
-  const T* dp_row = static_cast<const T*>(s.b) + row * s.tk;
-  T* out = static_cast<T*>(s.out) + row * s.tk;
+  const T* p_row = static_cast<const T*>(s.a) + row_begin(s, s.a_at, int(row));
+  const T* dp_row = static_cast<const T*>(s.b) + row_begin(s, s.b_at, int(row));
+  T* out = static_cast<T*>(s.out) + row_begin(s, s.out_at, int(row));
 
   Pack<T, V> raw_p[K], raw_dp[K];
 #pragma unroll
@@ -133,31 +144,32 @@ __global__ void __launch_bounds__(256) softmax_gradient(const __grid_constant__ 
 __global__ void __launch_bounds__(256) softmax_forward_any(const __grid_constant__ SoftmaxArgs s) {
   __shared__ float slots[2][8];
   int seen = visible(s, blockIdx.x);
-  int64_t base = int64_t(blockIdx.x) * s.tk;
+  int64_t from = row_begin(s, s.a_at, blockIdx.x), to = row_begin(s, s.out_at, blockIdx.x);
   float m = minus_infinity, sum = 0, factor = s.scale * log2_e;
-  for (int j = threadIdx.x; j < seen; j += 256) m = fmaxf(m, load_float(s.a, s.a_type, base + j) * factor);
+  for (int j = threadIdx.x; j < seen; j += 256) m = fmaxf(m, load_float(s.a, s.a_type, from + j) * factor);
   m = block_reduce<256>(m, Max{}, slots[0]);
-  for (int j = threadIdx.x; j < seen; j += 256) sum += fast_exp2(load_float(s.a, s.a_type, base + j) * factor - m);
+  for (int j = threadIdx.x; j < seen; j += 256) sum += fast_exp2(load_float(s.a, s.a_type, from + j) * factor - m);
   sum = block_reduce<256>(sum, Add{}, slots[1]);
   float inverse = 1.0f / sum;
   for (int j = threadIdx.x; j < s.tk; j += 256) {
-    float p = j < seen ? fast_exp2(load_float(s.a, s.a_type, base + j) * factor - m) * inverse : 0.0f;
-    store_float(s.out, s.out_type, base + j, p);
+    float p = j < seen ? fast_exp2(load_float(s.a, s.a_type, from + j) * factor - m) * inverse : 0.0f;
+    store_float(s.out, s.out_type, to + j, p);
   }
 }
 __global__ void __launch_bounds__(256) softmax_gradient_any(const __grid_constant__ SoftmaxArgs s) {
   __shared__ float slots[8];
   int seen = visible(s, blockIdx.x);
-  int64_t base = int64_t(blockIdx.x) * s.tk;
+  int64_t p = row_begin(s, s.a_at, blockIdx.x), dp = row_begin(s, s.b_at, blockIdx.x),
+          to = row_begin(s, s.out_at, blockIdx.x);
   float dot = 0;
   for (int j = threadIdx.x; j < seen; j += 256)
-    dot += load_float(s.a, s.a_type, base + j) * load_float(s.b, s.b_type, base + j);
+    dot += load_float(s.a, s.a_type, p + j) * load_float(s.b, s.b_type, dp + j);
   dot = block_reduce<256>(dot, Add{}, slots);
   for (int j = threadIdx.x; j < s.tk; j += 256) {
     float r = 0;
-    if (j < seen) r = s.scale * load_float(s.a, s.a_type, base + j) * (load_float(s.b, s.b_type, base + j) - dot);
-    if (s.accumulate) r += load_float(s.out, s.out_type, base + j);
-    store_float(s.out, s.out_type, base + j, r);
+    if (j < seen) r = s.scale * load_float(s.a, s.a_type, p + j) * (load_float(s.b, s.b_type, dp + j) - dot);
+    if (s.accumulate) r += load_float(s.out, s.out_type, to + j);
+    store_float(s.out, s.out_type, to + j, r);
   }
 }
 
@@ -166,6 +178,20 @@ void launch_rows(const char* name, const SoftmaxArgs& s, cudaStream_t stream) {
   constexpr int K = Elements / vector_length<T>;
   auto kernel = s.b ? softmax_gradient<T, K, ThreadsPerRow> : softmax_forward<T, K, ThreadsPerRow>;
   launch(name, kernel, unsigned(ceil_div(s.rows, 256 / ThreadsPerRow)), 256, stream, s);
+}
+
+// The leading dimensions fold into one.
+RowStrides strides_of(const TensorRef& t) {
+  RowStrides s{0, t.rank > 1 ? t.strides[t.rank - 2] : 0};
+  for (int d = 0; d + 2 < t.rank; ++d)
+    if (t.dims[d] != 1) s.matrix = t.strides[d];
+  return s;
+}
+bool takes_vectors(const TensorRef& t) {
+  RowStrides s = strides_of(t);
+  int64_t size = size_of(t.dtype);
+  return aligned(t.data, 16) && t.dims[t.rank - 1] * size % 16 == 0 && s.row * size % 16 == 0 &&
+         s.matrix * size % 16 == 0;
 }
 
 void run_softmax(const char* name, const KernelCall& call, const TensorRef* b) {
@@ -179,6 +205,9 @@ void run_softmax(const char* name, const KernelCall& call, const TensorRef* b) {
   SoftmaxArgs s{a.data,
                 b ? b->data : nullptr,
                 out.data,
+                strides_of(a),
+                b ? strides_of(*b) : RowStrides{},
+                strides_of(out),
                 int(n / tk),
                 int(tq),
                 int(tk),
@@ -191,8 +220,7 @@ void run_softmax(const char* name, const KernelCall& call, const TensorRef* b) {
                 out.dtype};
   cudaStream_t stream = stream_of(call);
   bool same = s.a_type == s.out_type && s.b_type == s.out_type;
-  bool vectors =
-      tk * size_of(a.dtype) % 16 == 0 && aligned(a.data, 16) && aligned(out.data, 16) && (!b || aligned(b->data, 16));
+  bool vectors = takes_vectors(a) && takes_vectors(out) && (!b || takes_vectors(*b));
   if (!same || !vectors || tk > 4096)
     return launch(name, b ? softmax_gradient_any : softmax_forward_any, s.rows, 256, stream, s);
   with_float_type(name, a.dtype, [&](auto t) {

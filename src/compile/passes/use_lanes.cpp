@@ -1,4 +1,4 @@
-// Two lanes: what only writes memory that outlives the step (weight gradients, updates of parameters) runs beside the chain of calls that
+// Lanes: what only writes memory that outlives the step (weight gradients, updates of parameters) runs beside the chain of calls that
 // lead to the first layer's gradient. Small products leave multiprocessors idle that the other lane can use.
 #include <algorithm>
 #include <fmt/format.h>
@@ -28,29 +28,32 @@ Report use_lanes(Graph& graph) {
   Report report;
   if (graph.target != DeviceType::cuda) return report;  // the CPU runs one call after the other
   double share = folded_elements(graph) < large_model ? 0.5 : 1;
-  int moved = 0, scratch = -1;
+  int aside = 0, chained = 0, scratch[max_lanes];
+  std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
-    bool aside = true;
+    bool outlives = true;
     n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
-      aside = aside && (!writes || graph.buffers[size_t(o.buffer)].external);
+      outlives = outlives && (!writes || graph.buffers[size_t(o.buffer)].external);
     });
-    if (!aside) continue;
-    n.lane = 1;
+    if (!outlives && n.chain == 0) continue;
+    n.lane = n.chain > 0 ? (n.chain - 1) % max_lanes : 1;
+    ++(n.chain > 0 ? chained : aside);
     if (n.op == &ops::adamw_product) {
       auto attrs = n.call.attrs.as<AdamWProductAttrs>();
       attrs.share = share;
       n.call.attrs = Attrs::of(attrs);
     }
-    ++moved;
     if (n.workspace.buffer < 0) continue;
     // A lane's calls follow each other: one piece of scratch memory serves them all.
-    if (scratch < 0) scratch = n.workspace.buffer;
-    Buffer& shared = graph.buffers[size_t(scratch)];
+    int& common = scratch[n.lane];
+    if (common < 0) common = n.workspace.buffer;
+    Buffer& shared = graph.buffers[size_t(common)];
     shared.bytes = std::max(shared.bytes, graph.buffers[size_t(n.workspace.buffer)].bytes);
-    n.workspace.buffer = scratch;
+    n.workspace.buffer = common;
   }
   graph.lane_slack = slack;
-  if (moved) report.lines.push_back(fmt::format("{} of {} calls in the second lane", moved, graph.nodes.size()));
+  if (aside) report.lines.push_back(fmt::format("{} of {} calls in the second lane", aside, graph.nodes.size()));
+  if (chained) report.lines.push_back(fmt::format("{} calls of independent chains in {} lanes", chained, max_lanes));
   return report;
 }
 

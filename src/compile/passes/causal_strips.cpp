@@ -1,0 +1,205 @@
+// Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into strips of rows, each
+// of which works only on the columns that its last row sees; it stays naive: scores and probabilities are computed and stored.
+//
+// Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit sums would be rounded
+// time and again. They are cut by columns of p instead (rows of dk and dv): those that come into sight with strip i are seen by the rows from
+// strip i on, so that each part is one product. Where several query heads share a key head the sum also runs over heads, which no such part
+// could express: then the masked rest is filled with zeros, and dk and dv are whole products.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "backend/matmul_problem.h"
+#include "compile/passes.h"
+#include "compile/rewrite.h"
+#include "ops/table.h"
+
+namespace sinter::compile {
+namespace {
+
+constexpr int64_t least_queries = 512, least_rows = 256, most_strips = 8, granule = 64;
+constexpr double worthwhile = 0.9;  // of the work left
+constexpr int64_t most_scratch = int64_t(8) << 20;
+
+int64_t rounded_up(int64_t n) { return (n + granule - 1) / granule * granule; }
+
+struct Strip {
+  int64_t begin, rows;  // queries
+  int64_t columns;      // keys that any of them sees, and some more
+  int chain;            // long strips and short ones are paired, so that chains take about as long as each other
+};
+
+std::vector<Strip> strips_of(const SpelledAttention& a) {
+  std::vector<Strip> all;
+  int64_t count = std::clamp<int64_t>(a.queries / least_rows, 1, most_strips);
+  int64_t rows = rounded_up((a.queries + count - 1) / count);
+  for (int64_t begin = 0; begin < a.queries; begin += rows) {
+    int64_t n = std::min(rows, a.queries - begin);
+    int64_t seen = rounded_up(std::max<int64_t>(1, begin + n + a.mask.causal_offset));
+    all.push_back({begin, n, std::min(seen, a.keys), 0});
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    size_t lap = i / max_lanes, at = i % max_lanes;
+    all[i].chain = 1 + int(lap % 2 ? max_lanes - 1 - at : at);
+  }
+  return all;
+}
+
+// Every (…, heads, rows, columns) tensor as (…, kv_heads, query heads of each, rows, columns); what these share has stride 0 there.
+Placed grouped(const Placed& p, const SpelledAttention& a, bool shared) {
+  int64_t group = a.heads / a.kv_heads;
+  if (group == 1) return p;
+  Placed g = p;
+  g.ref.rank = 5;
+  for (int d = 4; d > 2; --d) g.ref.dims[d] = p.ref.dims[d - 1], g.ref.strides[d] = p.ref.strides[d - 1];
+  g.ref.dims[1] = a.kv_heads, g.ref.dims[2] = group;
+  g.ref.strides[1] = shared ? p.ref.strides[1] : group * p.ref.strides[1];
+  g.ref.strides[2] = shared ? 0 : p.ref.strides[1];
+  return g;
+}
+
+class Cut {
+ public:
+  Cut(Graph& graph, const SpelledAttention& a) : graph_(graph), a_(a), strips_(strips_of(a)) {}
+
+  // Empty if it is not worth it or cannot be done.
+  std::string into(Replacement& with) {
+    double area = 0;
+    for (const Strip& s : strips_) area += double(s.rows) * double(s.columns);
+    share_ = area / (double(a_.queries) * double(a_.keys));
+    bool ordered =
+        !a_.has_backward() || (strips_.back().columns == a_.keys && (a_.dq < 0 || a_.dk < 0 || a_.dq < a_.dk));
+    if (!a_.mask.causal || !a_.plain || a_.queries < least_queries || share_ > worthwhile || !ordered) return "";
+    bool several = a_.heads != a_.kv_heads;
+    bool whole = several && (a_.dv >= 0 || a_.dk >= 0);
+    // In 16 bits rows of p begin at multiples of 128 bytes.
+    p_ = matrix(a_.softmax, MemoryCategory::activation);
+    for (const Strip& s : strips_) forward(s, whole);
+    if (a_.has_backward()) {
+      bool in_place = a_.dv < 0 || a_.dv < std::min(a_.dq < 0 ? a_.dk : a_.dq, a_.dk < 0 ? a_.dq : a_.dk);
+      ds_ = in_place ? p_ : matrix(a_.softmax_backward, MemoryCategory::temporary);
+      if (a_.dv >= 0) whole ? whole_sum(a_.dv, p_, a_.grad_o, a_.grad_v) : sums(a_.dv, p_, a_.grad_o, a_.grad_v);
+      for (const Strip& s : strips_) backward(s, whole && !in_place);
+      if (a_.dk >= 0) whole ? whole_sum(a_.dk, ds_, a_.q, a_.grad_k) : sums(a_.dk, ds_, a_.q, a_.grad_k);
+    }
+    if (!possible_) return "";
+    for (auto& [at, node] : nodes_) with.put(at, std::move(node));
+    with.drop(a_.calls());
+    return fmt::format("{}: {} strips, {:.0f} % of the scores", node(a_.softmax).range->path(), strips_.size(),
+                       100 * share_);
+  }
+
+ private:
+  const Node& node(int i) const { return graph_.nodes[size_t(i)]; }
+
+  Placed matrix(int like, MemoryCategory category) {
+    return new_tensor(graph_, {a_.batch, a_.heads, a_.queries, a_.keys}, node(like).call.out[0].dtype, category,
+                      node(like).range, rounded_up(a_.keys));
+  }
+  Placed small_matrix(const Strip& s, int like) {
+    return new_tensor(graph_, {a_.batch, a_.heads, s.rows, s.columns}, node(like).call.out[0].dtype,
+                      MemoryCategory::temporary, node(like).range, rounded_up(s.columns));
+  }
+  static Placed seen(const Placed& p, const Strip& s) { return p.part(2, s.begin, s.rows).part(3, 0, s.columns); }
+
+  void put(int at, int like, Node n, int chain, double share, double executed) {
+    const Cost& all = node(like).cost;
+    n.cost = {all.matmul_flops * share, all.other_flops * share, all.matmul_flops > 0 ? executed : -1};
+    n.chain = chain;
+    nodes_.emplace_back(at, std::move(n));
+  }
+  void product(int at, int like, const Placed& x, bool tx, const Placed& y, bool ty, const Placed& to, int chain,
+               double share) {
+    const Node& n = node(like);
+    Node part = new_call(graph_, ops::matmul, n.range, Attrs::of(MatmulAttrs{tx, ty}), {x, y}, {to}, n.call.math,
+                         n.call.accumulate);
+    if (graph_.target == DeviceType::cuda) {  // each chain has its own
+      part.call.workspace_bytes = std::min(part.call.workspace_bytes, most_scratch);
+      graph_.buffers[size_t(part.workspace.buffer)].bytes = part.call.workspace_bytes;
+    }
+    MatmulProblem p;
+    possible_ = possible_ && matmul_operand_ok(x.ref, false) && matmul_operand_ok(y.ref, false) &&
+                matmul_operand_ok(to.ref, false) && matmul_problem(part.call, p) && !p.c.transposed;
+    put(at, like, std::move(part), chain, share, 2.0 * double(p.m * p.n * p.k * p.inner * p.outer));
+  }
+  double rows_share(const Strip& s) const { return double(s.rows) / double(a_.queries); }
+
+  void softmax(int at, int like, std::initializer_list<Placed> in, const Placed& out, const Strip& s) {
+    SoftmaxAttrs attrs = node(like).call.attrs.as<SoftmaxAttrs>();
+    attrs.causal_offset += s.begin;
+    put(at, like, new_call(graph_, *node(like).op, node(like).range, Attrs::of(attrs), in, {out}), s.chain,
+        rows_share(s), 0);
+  }
+  // What a strip does not see.
+  void clear(int at, int like, const Placed& all, const Strip& s) {
+    if (s.columns == a_.keys) return;
+    Placed rest = all.part(2, s.begin, s.rows).part(3, s.columns, a_.keys - s.columns);
+    put(at, like, new_call(graph_, ops::fill, node(like).range, Attrs::of(FillAttrs{0}), {}, {rest}), s.chain, 0, 0);
+  }
+
+  void forward(const Strip& s, bool whole) {
+    Placed scores = small_matrix(s, a_.scores), p = seen(p_, s);
+    product(a_.values, a_.scores, grouped(a_.q.part(2, s.begin, s.rows), a_, false), false,
+            grouped(a_.k.part(2, 0, s.columns), a_, true), true, grouped(scores, a_, false), s.chain, rows_share(s));
+    softmax(a_.values, a_.softmax, {scores}, p, s);
+    if (whole) clear(a_.values, a_.softmax, p_, s);
+    product(a_.values, a_.values, grouped(p, a_, false), false, grouped(a_.v.part(2, 0, s.columns), a_, true), false,
+            grouped(a_.o.part(2, s.begin, s.rows), a_, false), s.chain, rows_share(s));
+  }
+
+  void backward(const Strip& s, bool clears) {
+    int at = a_.dq >= 0 ? a_.dq : a_.dk >= 0 ? a_.dk : a_.softmax_backward;
+    Placed dp = small_matrix(s, a_.dp), ds = seen(ds_, s);
+    product(at, a_.dp, grouped(a_.grad_o.part(2, s.begin, s.rows), a_, false), false,
+            grouped(a_.v.part(2, 0, s.columns), a_, true), true, grouped(dp, a_, false), s.chain, rows_share(s));
+    softmax(at, a_.softmax_backward, {seen(p_, s), dp}, ds, s);
+    if (clears) clear(at, a_.softmax_backward, ds_, s);
+    if (a_.dq >= 0)
+      product(at, a_.dq, grouped(ds, a_, false), false, grouped(a_.k.part(2, 0, s.columns), a_, true), false,
+              grouped(a_.grad_q.part(2, s.begin, s.rows), a_, false), s.chain, rows_share(s));
+  }
+
+  // Note [Strips of columns].
+  void sums(int at, const Placed& weights, const Placed& rows, const Placed& to) {
+    int64_t column = 0;
+    for (const Strip& s : strips_) {
+      int64_t n = s.columns - column, below = a_.queries - s.begin;
+      if (n > 0)
+        product(at, at, weights.part(2, s.begin, below).part(3, column, n), true, rows.part(2, s.begin, below), false,
+                to.part(2, column, n), s.chain, double(n) / double(a_.keys));
+      column = s.columns;
+    }
+  }
+  void whole_sum(int at, const Placed& weights, const Placed& rows, const Placed& to) {
+    product(at, at, joined(weights), true, joined(rows), false, to, 0, 1);
+  }
+  // The heads of a group as rows of one matrix.
+  Placed joined(const Placed& p) {
+    Placed j = p;
+    int64_t group = a_.heads / a_.kv_heads;
+    possible_ = possible_ && p.ref.strides[1] == a_.queries * p.ref.strides[2];
+    j.ref.dims[1] = a_.kv_heads, j.ref.dims[2] = group * a_.queries;
+    j.ref.strides[1] = group * p.ref.strides[1];
+    return j;
+  }
+
+  Graph& graph_;
+  const SpelledAttention& a_;
+  std::vector<Strip> strips_;
+  std::vector<std::pair<int, Node>> nodes_;  // where the call of this number stands
+  Placed p_, ds_;
+  double share_ = 1;
+  bool possible_ = true;
+};
+
+}  // namespace
+
+Report cut_causal_attention(Graph& graph) {
+  Report report;
+  Replacement with(graph);
+  for (const SpelledAttention& a : find_attention(graph))
+    if (std::string done = Cut(graph, a).into(with); !done.empty()) report.lines.push_back(done);
+  with.apply();
+  return report;
+}
+
+}  // namespace sinter::compile

@@ -1,0 +1,80 @@
+#include "compile/rewrite.h"
+
+#include "backend/workspace.h"
+#include "compile/lifetimes.h"
+
+namespace sinter::compile {
+
+Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory category, const RangeNode* range,
+                  int64_t row) {
+  Placed p;
+  p.at = {int(graph.buffers.size()), 0};
+  p.ref.dtype = dtype;
+  p.ref.rank = dims.rank();
+  int64_t stride = 1;
+  for (int d = dims.rank() - 1; d >= 0; --d) {
+    p.ref.dims[d] = dims[d];
+    p.ref.strides[d] = stride;
+    stride *= d == dims.rank() - 1 && row > 0 ? row : dims[d];
+  }
+  Buffer b;
+  b.bytes = stride * size_of(dtype);
+  b.category = category;
+  b.range = range;
+  b.holds = p.ref;
+  graph.buffers.push_back(b);
+  return p;
+}
+
+Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs,
+              std::initializer_list<Placed> in, std::initializer_list<Placed> out, MathMode math, uint32_t accumulate) {
+  Node n;
+  n.op = &op;
+  n.range = range;
+  n.call.variant = op.variant;
+  n.call.attrs = attrs;
+  n.call.math = math;
+  n.call.accumulate = accumulate;
+  for (const Placed& p : in) n.in[n.call.n_in] = p.at, n.call.in[n.call.n_in++] = p.ref;
+  for (const Placed& p : out) n.out[n.call.n_out] = p.at, n.call.out[n.call.n_out++] = p.ref;
+  n.for_each_access([&](const Operand&, const TensorRef& t, bool, bool) {
+    n.bytes += double(workspace::numel(t) * size_of(t.dtype));
+  });
+  n.call.workspace_bytes = op.workspace ? op.workspace(n.call, graph.target) : 0;
+  if (n.call.workspace_bytes > 0) {
+    Buffer b;
+    b.bytes = n.call.workspace_bytes;
+    b.category = MemoryCategory::workspace;
+    b.range = range;
+    b.holds.rank = -1;
+    n.workspace = {int(graph.buffers.size()), 0};
+    graph.buffers.push_back(b);
+  }
+  return n;
+}
+
+const RangeNode* range_above(std::initializer_list<const RangeNode*> ranges, const char* name) {
+  auto holds = [](const RangeNode* outer, const RangeNode* r) {
+    while (r && r != outer) r = r->parent;
+    return r == outer;
+  };
+  const RangeNode* common = *ranges.begin();
+  for (const RangeNode* r : ranges)
+    while (!holds(common, r)) common = common->parent;
+  while (common->kind == RangeKind::op && common->parent) common = common->parent;
+  RangeFollower place;
+  place.go_to(*common);
+  Range range(name, RangeKind::op);
+  return &Range::current();
+}
+
+void Replacement::apply() {
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    for (Node& n : instead_[i]) nodes.push_back(std::move(n));
+    if (!gone_[i]) nodes.push_back(std::move(graph_.nodes[i]));
+  }
+  graph_.nodes = std::move(nodes);
+}
+
+}  // namespace sinter::compile

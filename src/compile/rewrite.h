@@ -1,0 +1,37 @@
+// What passes need that put other calls in the place of some.
+#pragma once
+#include "compile/passes/attention_pattern.h"
+
+namespace sinter::compile {
+
+// A new tensor of the step's own. Rows may be longer than what they hold: `row` elements apart, if it is not 0.
+Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory category, const RangeNode* range,
+                  int64_t row = 0);
+
+// A call of the op; gives it scratch memory by the op's rule, and counts its bytes. The cost is left to whoever knows it.
+Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs,
+              std::initializer_list<Placed> in, std::initializer_list<Placed> out, MathMode math = MathMode::full,
+              uint32_t accumulate = 0);
+
+// A place of that name under all of these.
+const RangeNode* range_above(std::initializer_list<const RangeNode*> ranges, const char* name);
+
+// Calls to put in the place of others, and when all are known, does it.
+class Replacement {
+ public:
+  explicit Replacement(Graph& graph) : graph_(graph), gone_(graph.nodes.size()), instead_(graph.nodes.size()) {}
+  void drop(const std::vector<int>& calls) {
+    for (int c : calls) gone_[size_t(c)] = true;
+  }
+  // Where call `at` stands, after what was put there before, or before it.
+  void put(int at, Node node) { instead_[size_t(at)].push_back(std::move(node)); }
+  void put_first(int at, Node node) { instead_[size_t(at)].insert(instead_[size_t(at)].begin(), std::move(node)); }
+  void apply();
+
+ private:
+  Graph& graph_;
+  std::vector<bool> gone_;
+  std::vector<std::vector<Node>> instead_;
+};
+
+}  // namespace sinter::compile
