@@ -121,7 +121,9 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   traced->reports = run_passes(graph, options_);
   order_lanes(graph);
   traced->passes_ms = ms_since(begin);
+  begin = steady_ns();
   traced->executable = std::make_unique<Executable>(std::move(graph), !contains(options_.without, "graph"));
+  traced->build_ms = ms_since(begin);
   return traced;
 }
 

@@ -19,7 +19,7 @@ CompileOptions passes_named(const std::string& text);
 struct Compilation {
   std::unique_ptr<Executable> executable;
   std::vector<Report> reports;
-  double trace_ms = 0, passes_ms = 0;
+  double trace_ms = 0, passes_ms = 0, build_ms = 0;  // build: memory, and generated kernels
 };
 
 class Compiled {

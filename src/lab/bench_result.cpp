@@ -62,6 +62,7 @@ Json compilation_json(const compile::Compilation& c) {
                       {"bytes_after", p.bytes_after}});
   return {{"trace_ms", c.trace_ms},
           {"passes_ms", c.passes_ms},
+          {"build_ms", c.build_ms},
           {"calls", graph.nodes.size()},
           {"arena_bytes", graph.arena_bytes},
           {"live_bytes", graph.live_bytes_at_most()},
