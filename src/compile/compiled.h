@@ -20,7 +20,11 @@ std::vector<std::string> pass_names();  // those of all_passes(), and "graph": r
 CompileOptions passes_named(const std::string& text);
 
 struct CompileTime {
-  double trace_ms = 0, passes_ms = 0;
+  double trace_ms = 0, passes_ms = 0, build_ms = 0;  // build: memory, and generated kernels
+  CompileTime& operator+=(const CompileTime& o) {
+    trace_ms += o.trace_ms, passes_ms += o.passes_ms, build_ms += o.build_ms;
+    return *this;
+  }
 };
 struct Compilation {
   std::unique_ptr<Executable> executable;

@@ -238,7 +238,7 @@ class Tables {
   }
   static std::string compile_ms(const Json& r) {
     const Json c = r.value("compiled", Json::object());
-    return show(number(c, "trace_ms") + number(c, "passes_ms"), 2);
+    return show(number(c, "trace_ms") + number(c, "passes_ms") + number(c, "build_ms"), 2);
   }
   std::string determinism(const Json& r) const {
     if (!is_ours(r) || !r.value("deterministic", false) || whole(r) == 0) return "";

@@ -35,7 +35,7 @@ std::optional<Measurement> measure(const RunConfig& c, int64_t timed, const Make
     if (work.loss().defined()) m.loss = item(work.loss());
     compile::CompileTime time;  // a step of micro-batches is several
     for (const compile::Compiled* c : work.compiled()) {
-      time.trace_ms += c->compile_time().trace_ms, time.passes_ms += c->compile_time().passes_ms;
+      time += c->compile_time();
       m.compiled = compilation_json(c->compilation(), time);
     }
     m.tuning = product_tuning();

@@ -27,6 +27,8 @@ for device in cpu cuda; do
   cmp "$work/t.md" "$work/again.md" || fail "show writes another table"
 done
 has "$work/out.txt" 'calls in the second lane'
+has "$work/out.txt" 'add+rms_norm in step/forward/layers.*/norm2/rms_norm: '
+has "$work/out.txt" 'rms_norm_backward+cast in step/backward/layers.*/cast: '
 "$SINTER" compile model $shape --device cpu --json - > "$work/pure.json" 2> /dev/null
 [ "$(head -c 1 "$work/pure.json")" = "{" ] || fail "--json - mixes text into the record"
 "$SINTER" compile model $shape --device cuda --pass forward,step --passes none,all > "$work/several.txt" 2> /dev/null

@@ -6,8 +6,7 @@
 #include "backend/workspace.h"
 #include "core/check.h"
 
-namespace sinter {
-namespace generated {
+namespace sinter::generated {
 namespace {
 
 bool is_reduction(StepKind k) { return k == StepKind::row_sum || k == StepKind::row_dot || k == StepKind::row_max; }
@@ -78,13 +77,50 @@ struct Schedule {
   }
 };
 
+// How a program of rows is cut up. Each thread holds `vectors` vectors of its row.
+struct FusedRows {
+  int64_t rows = 0;
+  int length = 0, vector = 4, vectors = 1, threads_per_row = 32, block = 128;
+  int column_sums = 0;  // outputs that are sums over all rows, left in parts, one part per block
+  int row_lanes() const { return block / threads_per_row; }
+};
+
+FusedRows fused_rows(const KernelCall& call) {
+  const FusedProgram& p = *call.attrs.as<FusedAttrs>().program;
+  Schedule schedule(p);
+  FusedRows r;
+  r.length = int(p.row_length);
+  bool wide = r.length % 8 != 0;
+  auto elements = [&](const TensorRef& t) {
+    r.rows = numel(t) / p.row_length;
+    wide = wide || size_of(t.dtype) > 2 || row_stride(t, p.row_length) % 8 != 0;
+  };
+  for (int i = 0; i < p.n_in; ++i)
+    if (schedule.is_elements(i)) elements(call.in[i]);
+  for (int j = 0; j < p.n_out; ++j) {
+    if (schedule.is_elements(p.out[j])) elements(call.out[j]);
+    r.column_sums += is_column_sum(p, j);
+  }
+  r.vector = wide ? 4 : 8;
+  r.threads_per_row = r.length <= 1024 ? 32 : r.length <= 8192 ? 256 : 512;
+  int held = r.vector * r.threads_per_row;
+  r.vectors = (r.length + held - 1) / held;
+  int each = r.vectors * r.vector;
+  // Column sums: as many blocks as norm_groups, and all of them must fit at once. Otherwise small blocks, which spread better.
+  r.block = r.threads_per_row > 32 ? r.threads_per_row : r.column_sums == 0 || each > 16 ? 128 : each > 8 ? 256 : 512;
+  return r;
+}
+
 class RowText {
  public:
   explicit RowText(const KernelCall& call)
       : call_(call), p_(*call.attrs.as<FusedAttrs>().program), s_(p_), r_(fused_rows(call)) {}
 
   FusedText make() {
-    w_.open("extern \"C\" __global__ void __launch_bounds__({}) @(const __grid_constant__ FusedArgs a)", r_.block);
+    // Sums over all rows leave about two blocks to a multiprocessor, and both must fit.
+    const char* two = r_.column_sums > 0 && r_.block <= 256 ? ", 2" : "";
+    w_.open("extern \"C\" __global__ void __launch_bounds__({}{}) @(const __grid_constant__ FusedArgs a)", r_.block,
+            two);
     bool slots = r_.threads_per_row > 32 && s_.reductions > 0;
     if (slots) w_.line("__shared__ float slots[2][{}][{}];", s_.reductions, r_.threads_per_row / 32);
     if (slots) w_.line("int turn = 0;");
@@ -286,34 +322,6 @@ class RowText {
 
 FusedText text_of_rows(const KernelCall& call) { return RowText(call).make(); }
 
-}  // namespace generated
-
-FusedRows fused_rows(const KernelCall& call) {
-  const FusedProgram& p = *call.attrs.as<FusedAttrs>().program;
-  generated::Schedule schedule(p);
-  FusedRows r;
-  r.length = int(p.row_length);
-  bool wide = r.length % 8 != 0;
-  auto elements = [&](const TensorRef& t) {
-    r.rows = generated::numel(t) / p.row_length;
-    wide = wide || size_of(t.dtype) > 2 || generated::row_stride(t, p.row_length) % 8 != 0;
-  };
-  for (int i = 0; i < p.n_in; ++i)
-    if (schedule.is_elements(i)) elements(call.in[i]);
-  for (int j = 0; j < p.n_out; ++j) {
-    if (schedule.is_elements(p.out[j])) elements(call.out[j]);
-    r.column_sums += is_column_sum(p, j);
-  }
-  r.vector = wide ? 4 : 8;
-  r.threads_per_row = r.length <= 1024 ? 32 : r.length <= 8192 ? 256 : 512;
-  int held = r.vector * r.threads_per_row;
-  r.vectors = (r.length + held - 1) / held;
-  int each = r.vectors * r.vector;
-  // Column sums: as many blocks as norm_groups, and all of them must fit at once. Otherwise small blocks, which spread better.
-  r.block = r.threads_per_row > 32 ? r.threads_per_row : r.column_sums == 0 || each > 16 ? 128 : each > 8 ? 256 : 512;
-  return r;
-}
-
 FusedLaunch launch_of_rows(const KernelCall& call) {
   const FusedProgram& p = *call.attrs.as<FusedAttrs>().program;
   FusedRows r = fused_rows(call);
@@ -321,7 +329,7 @@ FusedLaunch launch_of_rows(const KernelCall& call) {
   l.args.n = r.rows;
   auto put = [&](const TensorRef& t, bool vectors, auto& data, long long& stride) {
     data = t.data;
-    stride = generated::row_stride(t, p.row_length);
+    stride = row_stride(t, p.row_length);
     check(!vectors || (reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && stride % r.vector == 0),
           "fused: an operand of a program of rows is not aligned to 16 bytes");
   };
@@ -339,4 +347,4 @@ FusedLaunch launch_of_rows(const KernelCall& call) {
   return l;
 }
 
-}  // namespace sinter
+}  // namespace sinter::generated

@@ -233,11 +233,9 @@ FusedText fused_text(const KernelCall& call) {
   return t;
 }
 
-FusedLaunch launch_of_rows(const KernelCall& call);
-
 FusedLaunch fused_launch(const KernelCall& call) {
   bool rows = call.attrs.as<FusedAttrs>().program->row_length > 0;
-  return rows ? launch_of_rows(call) : generated::launch_of_elements(call);
+  return rows ? generated::launch_of_rows(call) : generated::launch_of_elements(call);
 }
 
 }  // namespace sinter

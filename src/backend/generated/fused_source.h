@@ -23,16 +23,9 @@ struct FusedLaunch {
 };
 FusedLaunch fused_launch(const KernelCall& call);
 
-// How a program of rows is cut up. Each thread holds `vectors` vectors of its row.
-struct FusedRows {
-  int64_t rows = 0;
-  int length = 0, vector = 4, vectors = 1, threads_per_row = 32, block = 128;
-  int column_sums = 0;  // outputs that are sums over all rows, left in parts, one part per block
-  int row_lanes() const { return block / threads_per_row; }
-};
-FusedRows fused_rows(const KernelCall& call);
+// Whether an output is a sum over all rows: the kernel leaves parts of it, one per block, in the workspace.
 bool is_column_sum(const FusedProgram& program, int output);
 
-constexpr int64_t max_fused_row = 16384;
+constexpr int64_t max_fused_row = 16384;  // elements
 
 }  // namespace sinter

@@ -44,6 +44,7 @@ std::vector<bool> needed_values(const FusedProgram& p);
 
 FusedText text_of_elements(const KernelCall& call);
 FusedText text_of_rows(const KernelCall& call);
+FusedLaunch launch_of_rows(const KernelCall& call);
 // name_<hash>, once `text`, which holds @ for it, is complete.
 FusedText named(const FusedProgram& p, std::string text);
 
