@@ -140,8 +140,7 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
 
 CompileTime Compiled::compile_time() const {
   CompileTime sum;
-  for (const auto& [key, traced] : compilations_)
-    sum += traced->time;
+  for (const auto& [key, traced] : compilations_) sum += traced->time;
   return sum;
 }
 

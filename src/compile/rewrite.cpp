@@ -1,9 +1,30 @@
 #include "compile/rewrite.h"
 
 #include "backend/workspace.h"
-#include "compile/lifetimes.h"
 
 namespace sinter::compile {
+namespace {
+
+// found(whether it writes) for every access of a call in [from, to) to bytes of the tensor.
+template <class F> void for_each_touch(const Graph& graph, const Placed& tensor, int from, int to, F&& found) {
+  for (int i = from; i < to; ++i)
+    graph.nodes[size_t(i)].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
+      if (o.buffer == tensor.at.buffer && overlap(t, o.offset, tensor.ref, tensor.at.offset)) found(writes);
+    });
+}
+
+}  // namespace
+
+bool is_written(const Graph& graph, const Placed& tensor, int from, int to) {
+  bool any = false;
+  for_each_touch(graph, tensor, from, to, [&](bool writes) { any |= writes; });
+  return any;
+}
+bool is_touched(const Graph& graph, const Placed& tensor, int from, int to) {
+  bool any = false;
+  for_each_touch(graph, tensor, from, to, [&](bool) { any = true; });
+  return any;
+}
 
 Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory category, const RangeNode* range,
                   int64_t row) {

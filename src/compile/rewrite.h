@@ -1,8 +1,26 @@
 // What passes need that put other calls in the place of some.
 #pragma once
-#include "compile/passes/attention_pattern.h"
+#include "compile/graph.h"
 
 namespace sinter::compile {
+
+// A tensor and where it lies.
+struct Placed {
+  Operand at;
+  TensorRef ref;
+
+  // Indices [begin, begin + length) of a dimension.
+  Placed part(int dim, int64_t begin, int64_t length) const {
+    Placed p = *this;
+    p.at.offset += begin * ref.strides[dim] * size_of(ref.dtype);
+    p.ref.dims[dim] = length;
+    return p;
+  }
+};
+
+// Whether a call in [from, to) writes into it, or touches it at all.
+bool is_written(const Graph& graph, const Placed& tensor, int from, int to);
+bool is_touched(const Graph& graph, const Placed& tensor, int from, int to);
 
 // A new tensor of the step's own. Rows may be longer than what they hold: `row` elements apart, if it is not 0.
 Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory category, const RangeNode* range,

@@ -127,7 +127,8 @@ std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const Atte
       m.device = m.host;  // nothing is queued: the two are one
     }
     m.peak_bytes = std::max(first_peak, m.host.memory.peak_allocated) - before;
-    if (const compile::Compilation* compilation = work.compilation()) m.compiled = compilation_json(*compilation, compilation->time);
+    if (const compile::Compilation* compilation = work.compilation())
+      m.compiled = compilation_json(*compilation, compilation->time);
   }
   allocator.release_cached();
   return m;

@@ -8,9 +8,9 @@ namespace sinter::lab {
 std::optional<Table> preparation_table(const Json& record) {
   Table t;
   t.title = "Before the first timed pass";
-  t.columns = {{"size", true},     {"batch"},        {"ctx"},        {"dtype", true},    {"attention", true},
-               {"mode", true},     {"pass", true},   {"trace ms"},   {"passes ms"},      {"tuning ms"},
-               {"products tuned"}, {"first run ms"}, {"capture ms"}, {"compile time ms"}};
+  t.columns = {{"size", true}, {"batch"},          {"ctx"},          {"dtype", true}, {"attention", true},
+               {"mode", true}, {"pass", true},     {"trace ms"},     {"passes ms"},   {"build ms"},
+               {"tuning ms"},  {"products tuned"}, {"first run ms"}, {"capture ms"},  {"compile time ms"}};
   bool warm = true;
   for (const Json& r : record.at("results")) {
     const Json compiled = r.value("compiled", Json::object()), tuning = r.value("tuning", Json::object());
@@ -32,6 +32,7 @@ std::optional<Table> preparation_table(const Json& record) {
                                     r.value("pass", "?"),
                                     ms(compiled, "trace_ms", 1),
                                     ms(compiled, "passes_ms", 1),
+                                    ms(compiled, "build_ms", 1),
                                     ms(tuning, "seconds", 1e3),
                                     tuning.empty() ? "" : tuning.value("products", Json()).dump(),
                                     ms(compiled, "first_run_ms", 1),
@@ -42,7 +43,8 @@ std::optional<Table> preparation_table(const Json& record) {
   if (t.rows.empty()) return {};
   t.drop_empty_columns();
   t.notes.push_back(
-      "first run: the first pass beyond a later one, without what stands to its left: memory, modules, kernels. "
+      "build: memory, and generated kernels. first run: the first pass beyond a later one, without what stands to its "
+      "left: modules, kernels. "
       "capture: the same of the "
       "second. compile time: all of it.");
   t.notes.push_back(warm ? "None of it is in the times above."

@@ -123,9 +123,18 @@ const std::vector<AttentionShape> long_shapes = {
     shape(1, 2, 2, 513, 513, 9),   shape(1, 1, 1, 2048, 2048, 4),
 };
 
+AttentionShape random_long_shape(Rng& rng) {
+  int64_t kv_heads = integer(rng, 1, 3), queries = integer(rng, 512, 900),
+          more = integer(rng, 0, 2) ? 0 : integer(rng, 0, 300);
+  return shape(integer(rng, 1, 3), kv_heads * integer(rng, 1, 3), kv_heads, queries, queries + more,
+               integer(rng, 1, 33), more);
+}
+
 void expect_strips(DeviceType device) {
   Rng rng(11);
-  for (const AttentionShape& s : long_shapes)
+  std::vector<AttentionShape> shapes = long_shapes;
+  for (int i = 0; i < 8; ++i) shapes.push_back(random_long_shape(rng));
+  for (const AttentionShape& s : shapes)
     for (DType type : {DType::f32, DType::bf16})
       for (bool grad : {true, false}) {
         AttentionInputs x = on_device(random_inputs(s, rng, type), device);
@@ -304,8 +313,7 @@ TEST(FlashForSpelledOut, LeavesOtherAttentionAlone) {
 }
 
 // Where only some of q, k and v want a gradient, or have other uses whose gradients are added.
-TEST(FlashForSpelledOut, GivesTheGradientsThatAreWanted) {
-  AttentionShape s = shape(2, 2, 2, 48, 48, 8);
+void expect_wanted_gradients(const AttentionShape& s, const CompileOptions& how, const OpDef& replaced_by) {
   Rng rng(24);
   AttentionInputs x = random_inputs(s, rng, DType::f32);
   auto gradients = [&](bool compiled, int wanted, bool elsewhere) {
@@ -321,23 +329,31 @@ TEST(FlashForSpelledOut, GivesTheGradientsThatAreWanted) {
       backward(o, x.grad);
       return std::vector{o.detach()};
     };
-    Compiled f(step, DeviceType::cpu);
+    Compiled f(step, DeviceType::cpu, how);
     compiled ? void(f({})) : void(step(0));
     if (compiled && wanted != 4) {
-      EXPECT_EQ(calls_of(ops::attention_backward, f.compilation().executable->graph()), 1);
+      const compile::Graph& g = f.compilation().executable->graph();
+      EXPECT_GE(calls_of(replaced_by, g), &replaced_by == &ops::softmax_backward ? 2 : 1) << wanted;
+      expect_reads_of_written(g);
     }
     std::vector<Values> all;
     for (int i = 0; i < 3; ++i)
       if (wanted >> i & 1) all.push_back(to_vector(grad_of(leaves[size_t(i)])));
     return all;
   };
-  for (int wanted : {1, 2, 4, 6, 7})
+  for (int wanted : {1, 2, 3, 4, 5, 6, 7})
     for (bool elsewhere : {false, true}) {
       if (elsewhere && wanted != 7) continue;
       std::vector<Values> a = gradients(true, wanted, elsewhere), e = gradients(false, wanted, elsewhere);
       for (size_t i = 0; i < e.size(); ++i)
         EXPECT_LE(error(a[i], e[i]), 1e-5) << wanted << " " << elsewhere << " " << i;
     }
+}
+TEST(FlashForSpelledOut, GivesTheGradientsThatAreWanted) {
+  expect_wanted_gradients(shape(2, 2, 2, 48, 48, 8), {}, ops::attention_backward);
+}
+TEST(CausalStrips, GiveTheGradientsThatAreWanted) {
+  expect_wanted_gradients(shape(1, 2, 2, 520, 520, 4), without_flash(), ops::softmax_backward);
 }
 
 // Elements by their offsets.

@@ -284,15 +284,6 @@ std::vector<int> SpelledAttention::calls() const {
   return all;
 }
 
-bool is_written(const Graph& graph, const Placed& tensor, int from, int to) {
-  bool found = false;
-  for (int i = from; i < to; ++i)
-    graph.nodes[size_t(i)].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool writes) {
-      found |= writes && o.buffer == tensor.at.buffer && overlap(t, o.offset, tensor.ref, tensor.at.offset);
-    });
-  return found;
-}
-
 std::vector<SpelledAttention> find_attention(const Graph& graph) {
   Finder finder(graph);
   std::vector<SpelledAttention> all;

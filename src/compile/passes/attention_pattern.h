@@ -1,23 +1,9 @@
 // Attention as a model spells it out, found among the calls of a graph: p = softmax(scale · q·kᵀ), o = p·v, and its backward pass
 // dv = pᵀ·do, dp = do·vᵀ, ds = softmax_backward(p, dp), dq = ds·k, dk = dsᵀ·q.
 #pragma once
-#include "compile/graph.h"
+#include "compile/rewrite.h"
 
 namespace sinter::compile {
-
-// A tensor and where it lies.
-struct Placed {
-  Operand at;
-  TensorRef ref;
-
-  // Indices [begin, begin + length) of a dimension.
-  Placed part(int dim, int64_t begin, int64_t length) const {
-    Placed p = *this;
-    p.at.offset += begin * ref.strides[dim] * size_of(ref.dtype);
-    p.ref.dims[dim] = length;
-    return p;
-  }
-};
 
 // Nobody else reads the scores, the probabilities or their gradients, and q, k, v, o and do hold what they held for as long as calls of the
 // pattern need them: those can be replaced by others that give the same o, dq, dk and dv.
@@ -36,8 +22,5 @@ struct SpelledAttention {
   std::vector<int> calls() const;  // all of them
 };
 std::vector<SpelledAttention> find_attention(const Graph& graph);
-
-// Whether a call in [from, to) writes into it.
-bool is_written(const Graph& graph, const Placed& tensor, int from, int to);
 
 }  // namespace sinter::compile

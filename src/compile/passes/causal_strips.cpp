@@ -10,7 +10,7 @@
 
 #include "backend/matmul_problem.h"
 #include "compile/passes.h"
-#include "compile/rewrite.h"
+#include "compile/passes/attention_pattern.h"
 #include "ops/table.h"
 
 namespace sinter::compile {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "compile/passes.h"
-#include "compile/rewrite.h"
+#include "compile/passes/attention_pattern.h"
 #include "ops/attention.h"
 #include "ops/table.h"
 
@@ -33,16 +33,6 @@ bool can_replace(const Graph& graph, const SpelledAttention& a) {
   for (const Placed* p : {&a.q, &a.k, &a.v, &a.o, &a.grad_o})
     if (p->ref.rank && !has_contiguous_heads(*p)) return false;
   return missing_attention(graph.target, a.head_dim).empty();
-}
-
-// Whether a call in [from, to) touches it.
-bool is_touched(const Graph& graph, const Placed& tensor, int from, int to) {
-  bool found = false;
-  for (int i = from; i < to; ++i)
-    graph.nodes[size_t(i)].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) {
-      found |= o.buffer == tensor.at.buffer && overlap(t, o.offset, tensor.ref, tensor.at.offset);
-    });
-  return found;
 }
 
 void replace(Graph& graph, const SpelledAttention& a, Replacement& with) {
