@@ -31,7 +31,7 @@ std::unique_ptr<compile::Executable> compiled_for_cuda(const compile::Step& step
   g.target = DeviceType::cuda;
   for (const compile::Pass& p : compile::all_passes())
     if (std::find(without.begin(), without.end(), p.name) == without.end()) p.run(g);
-  return std::make_unique<compile::Executable>(std::move(g), false);
+  return std::make_unique<compile::Executable>(std::move(g), std::make_shared<compile::Arena>(DeviceType::cpu), false);
 }
 
 GeneratedKernels::~GeneratedKernels() {
