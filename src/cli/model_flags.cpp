@@ -66,7 +66,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
       ->group(run);
   add("mode", "NAME,..", "eager, or compiled: the pass is traced once, then replayed as one (default eager)", run);
   add("passes", "NAME+..,..",
-      "of the compiler: all, none, or some (dce, cse, flash, causal, beta, fuse, rows, fold, early, lanes, plan, "
+      "of the compiler: all, none, or some (dce, cse, flash, causal, fuse, rows, beta, fold, early, lanes, plan, "
       "graph) with "
       "+ between (default all)",
       run);

@@ -1,14 +1,16 @@
 // A pass's time in a few parts, from its kernels: also where no event can stand between phases, as in a captured step.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "lab/profile_model.h"
 
 namespace sinter::lab {
 namespace {
 
-enum Part { products, attention, rest, optimizer, part_count };
-constexpr const char* names[] = {"products", "attention", "norms, pointwise, the rest", "optimizer"};
+enum Part { products, attention, rest, optimizer, folded, part_count };
+constexpr const char* names[] = {"products", "attention", "norms, pointwise, the rest", "optimizer",
+                                 "weight gradients with updates"};
 
 // The stages of attention lie in ranges of their own inside a module named attn; a kernel that does them all is an op.
 bool is_attention(const RangeNode& range) {
@@ -24,6 +26,7 @@ Part part_of(const Profile& p, uint32_t id) {
   const RangeNode& range = range_of(id);
   const RangeNode* phase = range.phase();
   if (phase && phase->name == "optimizer") return optimizer;
+  if (range.kind == RangeKind::op && range.name == "adamw_product") return folded;
   if (is_attention(range)) return attention;
   auto cost = p.ops.find(id);
   return cost != p.ops.end() && cost->second.executed_flops > 0 ? products : rest;
@@ -53,7 +56,12 @@ Json time_parts(const Profile& p, const Floor& floor) {
   }
   double share = attention_share(p);
   std::array<double, part_count> least = {floor.products_ms * (1 - share), floor.products_ms * share, 0,
-                                          floor.optimizer_ms};
+                                          floor.optimizer_ms, 0};
+  if (kernels[folded] > 0) {  // a third of the products, and all but a little of the optimizer's work
+    double gradients = least[products] / 3;
+    least[products] -= gradients;
+    least[folded] = gradients + std::exchange(least[optimizer], 0);
+  }
   Json rows = Json::array();
   for (int i = 0; i < part_count; ++i)
     if (kernels[size_t(i)] > 0)

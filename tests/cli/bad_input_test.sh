@@ -91,7 +91,7 @@ refused 2 'seconds' $attention --seconds -1
 refused 2 'steps' $attention --steps 0
 refused 2 'pass|step' $attention --pass step
 refused 2 'mode lazy|eager|compiled' $attention --mode lazy
-refused 2 'pass "fold"|causal|plan' $attention --mode compiled --passes fold
+refused 2 'pass "nosuch"|causal|plan' $attention --mode compiled --passes nosuch
 refused 2 'passes|--mode compiled' $attention --passes none
 refused 2 'kv-heads 3|heads 4' $attention --heads 4 --kv-heads 3
 refused 2 'head-dim' $attention --head-dim 64,0

@@ -47,7 +47,7 @@ for device in cpu cuda; do
     "$SINTER" compile model $shape --device $device --dtype bf16 --dump "$work/$device.$suffix" > /dev/null 2>&1
     [ -s "$work/$device.$suffix" ] || fail "--dump wrote no .$suffix for $device"
   done
-  for text in 'buffers' 'calls' 'returned' 'linear_weight_grad' 'in step/forward/layers.1/attn/qkv/linear' '(in place)'; do
+  for text in 'buffers' 'calls' 'returned' 'adamw_product' 'in step/forward/layers.1/attn/qkv/linear' '(in place)'; do
     has "$work/$device.txt" "$text"
   done
   [ "$(head -n 1 "$work/$device.dot")" = "digraph step {" ] || fail "the .dot does not begin with digraph"
@@ -118,11 +118,11 @@ refused() {
   done
 }
 compile="compile model $shape --device cpu"
-refused 'pass "fold"|dce|plan|all, none' $compile --passes fold
-refused 'pass "fold"' $compile --passes dce+fold
+refused 'pass "nosuch"|dce|plan|all, none' $compile --passes nosuch
+refused 'pass "nosuch"' $compile --passes dce+nosuch
 refused 'pass ""' $compile --passes dce+
 refused 'passes' $compile --passes ''
-refused 'pass "fold"|dce|plan' bench model $shape --device cpu --mode compiled --passes fold
+refused 'pass "nosuch"|dce|plan' bench model $shape --device cpu --mode compiled --passes nosuch
 refused 'mode lazy|eager|compiled' bench model $shape --device cpu --mode lazy
 refused 'dump|.svg|.txt, .dot, .html or .json' $compile --dump "$work/no.svg"
 refused 'dump|one configuration|2' $compile --dtype fp32,bf16 --dump "$work/no.txt"
@@ -177,6 +177,6 @@ for text in ' eager ' 'compiled: none' 'compiled: dce ' '+graph'; do has "$work/
 
 # A replayed call keeps the range it was traced in.
 "$SINTER" profile model $run --mode compiled > "$work/profile.txt" 2> /dev/null
-for text in 'step/backward/layers.*/ffn/gate_up' 'linear_weight_grad' 'attributed to ranges' 'Where the time goes: compiled step' \
+for text in 'step/backward/layers.*/ffn/gate_up' 'adamw_product' 'attributed to ranges' 'Where the time goes: compiled step' \
             'its floor of' 'products' 'norms, pointwise, the rest' 'idle' 'recorded pass'; do has "$work/profile.txt" "$text"; done
 echo "compile model is as it should be"

@@ -68,7 +68,9 @@ void expect_flash_unless_naive(DeviceType device) {
         Outcome compiled = train(device, dtype, lab::Mode::compiled, kind, ctx);
         bool naive = kind == AttentionKind::naive;
         EXPECT_EQ(compiled.attention, naive ? 0 : 2) << dtype << " " << ctx;
-        EXPECT_EQ(compiled.softmax > 0, naive) << dtype << " " << ctx;
+        if (!naive) {
+          EXPECT_EQ(compiled.softmax, 0) << dtype << " " << ctx;
+        }
         for (size_t i = 0; i < eager.losses.size(); ++i)
           EXPECT_NEAR(compiled.losses[i], eager.losses[i], dtype == std::string("fp32") ? 1e-5 : 1e-3)
               << dtype << " " << ctx << " " << name_of(kind) << ", step " << i;

@@ -22,7 +22,7 @@ struct ProductArgs {
 };
 
 // A row of the gradient's tile: padded, so that the product's registers hit all banks.
-constexpr int pitch = tile + 8, update_warps = 12, threads = 256 + 32 * update_warps;
+constexpr int pitch = tile + 8, update_warps = 12, block_threads = 256 + 32 * update_warps;
 
 struct ProductShared {
   alignas(1024) char dy[stages][2][panel_bytes];
@@ -43,7 +43,7 @@ struct TileAt {
   }
 };
 
-__global__ void __launch_bounds__(threads, 1)
+__global__ void __launch_bounds__(block_threads, 1)
     update_by_product(const __grid_constant__ CUtensorMap map_dy, const __grid_constant__ CUtensorMap map_x,
                       const __grid_constant__ ProductArgs a, int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -200,7 +200,7 @@ void adamw_product(const KernelCall& call) {
   check_cuda(
       cudaFuncSetAttribute(update_by_product, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(ProductShared)),
       "adamw_product: shared memory");
-  update_by_product<<<unsigned(min(blocks, tiles)), threads, sizeof(ProductShared), stream_of(call)>>>(
+  update_by_product<<<unsigned(min(blocks, tiles)), block_threads, sizeof(ProductShared), stream_of(call)>>>(
       map_of(dy, depth, 64), map_of(x, depth, 64), a, tiles);
   check_cuda(cudaGetLastError(), "adamw_product");
 }

@@ -7,6 +7,7 @@
 #include "backend/device.h"
 #include "backend/workspace.h"
 #include "compile/passes.h"
+#include "compile/rewrite.h"
 #include "compile/updates.h"
 #include "ops/table.h"
 
@@ -40,37 +41,22 @@ bool touches(const Node& n, int buffer, Span span) {
 Node folded(Graph& graph, const Node& gradient, const Node& update, int64_t first_element) {
   const TensorRef& shape = gradient.call.out[0];
   Node part = part_of(update, first_element, first_element + numel(shape));
-  Node n;
-  n.op = &ops::adamw_product;
-  n.range = gradient.range;
+  auto operand = [](const Node& n, int input) { return Placed{n.in[input], n.call.in[input]}; };
+  auto matrix = [&](int input) {
+    TensorRef ref = shape;
+    ref.dtype = part.call.in[input].dtype;
+    return Placed{part.in[input], ref};
+  };
+  const RangeNode* range = range_above({gradient.range}, ops::adamw_product.name);
+  Attrs attrs = Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()});
+  Placed dy = operand(gradient, 0), x = operand(gradient, 1), master = matrix(0), m = matrix(2), v = matrix(3),
+         state = operand(part, 4);
+  Node n = part.call.n_in > 5
+               ? new_call(graph, ops::adamw_product, range, attrs, {dy, x, master, m, v, state, matrix(5)}, {})
+               : new_call(graph, ops::adamw_product, range, attrs, {dy, x, master, m, v, state}, {});
   n.cost = gradient.cost;
   n.cost.other_flops += part.cost.other_flops;
   n.bytes = gradient.bytes + part.bytes - 2.0 * double(numel(shape) * size_of(shape.dtype));
-  n.call = {};
-  n.call.attrs = Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()});
-  auto add = [&](const Operand& operand, const TensorRef& ref) {
-    n.in[n.call.n_in] = operand;
-    n.call.in[n.call.n_in++] = ref;
-  };
-  auto add_matrix = [&](int input) {
-    TensorRef ref = shape;
-    ref.dtype = part.call.in[input].dtype;
-    add(part.in[input], ref);
-  };
-  for (int i = 0; i < 2; ++i) add(gradient.in[i], gradient.call.in[i]);
-  add_matrix(0), add_matrix(2), add_matrix(3);
-  add(part.in[4], part.call.in[4]);
-  if (part.call.n_in > 5) add_matrix(5);
-  n.call.workspace_bytes = n.op->workspace(n.call, graph.target);
-  if (n.call.workspace_bytes > 0) {
-    Buffer scratch;
-    scratch.bytes = n.call.workspace_bytes;
-    scratch.category = MemoryCategory::temporary;
-    scratch.range = n.range;
-    scratch.holds.rank = -1;
-    n.workspace = {int(graph.buffers.size()), 0};
-    graph.buffers.push_back(scratch);
-  }
   return n;
 }
 

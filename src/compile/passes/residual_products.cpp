@@ -35,6 +35,7 @@ bool writes(const Node& n, const Operand& x, const TensorRef& t) {
 
 Report add_by_product(Graph& graph) {
   Report report;
+  if (graph.target != DeviceType::cuda) return report;  // the CPU's products would have to copy what they add to
   size_t count = graph.nodes.size();
   std::vector<std::vector<size_t>> users(graph.buffers.size());
   for (size_t i = 0; i < count; ++i)
