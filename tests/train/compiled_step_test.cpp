@@ -42,9 +42,9 @@ Trained train(const Case& k, DeviceType device, std::optional<compile::CompileOp
   o.compiled = std::move(how);
   Trainer t(little(k.attention), o, make_transformer);
   Trained r;
-  for (uint64_t i = 0; i < 7; ++i) {
+  for (uint64_t i = 0; i < 10; ++i) {
     if (i == 3) fill(t.parameters().find("layers.0.attn.o.weight").value, 0.01);  // as a checkpoint would
-    r.losses.push_back(t.step(random_batch(i < 5 ? 3 : 2, 12, 61, 100 + i, device), 1e-3 * double(i + 1)));
+    r.losses.push_back(t.step(random_batch(i < 7 ? 3 : 2, 12, 61, 100 + i, device), 1e-3 * double(i + 1)));
   }
   r.parameters = to(t.parameters().master().detach(), DeviceType::cpu);
   return r;
@@ -66,29 +66,6 @@ TEST(CompiledStep, EqualsEagerBitForBit) {
   for (const Case& k : cases)
     for (const compile::CompileOptions& how : {compile::CompileOptions{}, {{"dce", "cse", "plan", "graph"}}})
       expect_same_bits(k, DeviceType::cpu, how);
-}
-
-void expect_close_losses(DeviceType device) {
-  for (const char* dtype : {"fp32", "bf16"}) {
-    TrainerOptions o;
-    o.precision = precision_named(dtype);
-    o.device = device;
-    auto run = [&](bool compiled) {
-      o.compiled = compiled ? std::optional(compile::CompileOptions{}) : std::nullopt;
-      Trainer t(little(AttentionKind::flash), o, make_transformer);
-      std::vector<double> losses;
-      for (uint64_t i = 0; i < 10; ++i) losses.push_back(t.step(random_batch(3, 12, 61, i, device), 1e-3));
-      return losses;
-    };
-    std::vector<double> eager = run(false), compiled = run(true);
-    for (size_t i = 0; i < eager.size(); ++i)
-      EXPECT_NEAR(compiled[i], eager[i], (o.precision.compute ? 1e-3 : 1e-5) * eager[i]) << dtype << " step " << i;
-  }
-}
-TEST(CompiledStep, StaysCloseToEagerForTenSteps) { expect_close_losses(DeviceType::cpu); }
-TEST(CompiledStepGpu, StaysCloseToEagerForTenSteps) {
-  SINTER_REQUIRE_GPU();
-  expect_close_losses(DeviceType::cuda);
 }
 
 TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
