@@ -15,7 +15,7 @@ record=${SINTER_GPU_RECORD:-docs/results/gpu-test.json}
 
 device_hash() {
   {
-    find src/backend/cuda src/ops -type f 2>/dev/null || true
+    find src/backend/cuda src/backend/generated src/ops -type f 2>/dev/null || true
     find src/core -type f -name '*.h' 2>/dev/null || true
     find src/backend -maxdepth 1 -type f \( -name '*.h' -o -name '*.def' \) 2>/dev/null || true
   } | LC_ALL=C sort | while IFS= read -r file; do sha256sum "$file"; done | sha256sum | cut -d ' ' -f 1
