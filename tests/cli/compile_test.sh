@@ -132,6 +132,12 @@ refused 'json|dump|same file' $compile --dump "$work/no.json" --json "$work/./no
 refused 'size|huge' compile model --size huge
 refused 'device|tpu' compile model --device tpu
 
+# Weight gradients go into their updates where that pays: not with many tokens and few parameters.
+"$SINTER" compile model --size small --device cuda --dtype bf16 --explain > "$work/folded.txt" 2> /dev/null
+has "$work/folded.txt" "attn/o/linear_weight_grad into its weight's update"
+"$SINTER" compile model --size small --device cuda --dtype bf16 --batch 32 --ctx 1024 --explain > "$work/apart.txt" 2> /dev/null
+if grep -q "into its weight's update" "$work/apart.txt"; then fail "many tokens, few tiles: folded all the same"; fi
+
 # Compiled beside eager: both rows, the same loss, and the memory that was predicted.
 run="$shape --device cpu --dtype bf16 --warmup 1 --steps 3"
 "$SINTER" bench model $run --mode eager,compiled --json "$work/b.json" > "$work/bench.txt" 2> /dev/null

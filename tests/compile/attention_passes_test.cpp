@@ -140,7 +140,8 @@ void expect_strips(DeviceType device) {
         AttentionInputs x = on_device(random_inputs(s, rng, type), device);
         CompileOptions how = without_flash();
         Outcome r = run(s, x, plainly, &how, grad);
-        EXPECT_GE(calls_of(ops::softmax, r.graph), 2) << s.text();
+        bool strips = device == DeviceType::cpu || type == DType::f32 || s.Nq >= 2048;  // 16-bit ones are long on CUDA
+        EXPECT_EQ(calls_of(ops::softmax, r.graph) >= 2, strips) << s.text();
         EXPECT_EQ(calls_of(ops::softmax_backward, r.graph), grad ? calls_of(ops::softmax, r.graph) : 0) << s.text();
         expect_as_good_as_eager(s, x, plainly, r, s.text() + (type == DType::f32 ? " fp32" : " bf16"));
       }

@@ -2,6 +2,7 @@
 // and reading four bytes for every parameter, and the product hides behind the update's own traffic. Not where updates wait for all
 // gradients (clipping, loss scaling), nor where gradients are kept after the step or added up over several.
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "backend/device.h"
@@ -16,7 +17,20 @@ namespace {
 
 using workspace::numel;
 
-// Whether the target has a kernel: on CUDA it is made of Hopper's instructions, and reads 16 bytes at a time.
+// Note [Where folding pays]: a tile of 128 × 128 is one multiprocessor's work, however many tokens it sums over, while a product of its own
+// can be split along them. So with many tokens and few tiles the product is better left alone. The rates are what an H200 does with either
+// (docs/results, h200-compiled); folding may be a little behind, as it also takes a call and a gradient's memory away.
+bool pays(const Node& gradient) {
+  const TensorRef &dy = gradient.call.in[0], &weight = gradient.call.out[0];
+  constexpr double multiprocessors = 132, worth = 1.1, launch = 8;  // µs, as are the times below
+  double tokens = double(numel(dy)) / double(dy.dims[dy.rank - 1]), elements = double(numel(weight));
+  double tiles = std::ceil(double(weight.dims[0]) / 128) * std::ceil(double(weight.dims[1]) / 128);
+  double folded = std::max(std::ceil(tiles / multiprocessors) * tokens * 0.007, elements * 26 / 3.3e6) + launch;
+  double apart = 2 * tokens * elements / 750e6 + elements * 30 / 4e6 + launch;
+  return folded <= worth * apart;
+}
+
+// Whether the target has a kernel, and one that is worth it: on CUDA it is made of Hopper's instructions, and reads 16 bytes at a time.
 bool has_kernel(const Graph& graph, const Node& gradient) {
   if (graph.target != DeviceType::cuda) return true;
   if (graph.device != DeviceType::meta && !backend_of(graph.device).info().hopper_kernels) return false;
@@ -26,7 +40,7 @@ bool has_kernel(const Graph& graph, const Node& gradient) {
     for (int d = 0; d + 1 < t.rank; ++d)
       if (t.strides[d] % 8 != 0) return false;
   }
-  return true;
+  return pays(gradient);
 }
 
 bool touches(const Node& n, int buffer, Span span) {
@@ -92,8 +106,8 @@ Report fold_updates(Graph& graph) {
       for (size_t i = w + 1; i < u; ++i)
         for (int k = 2; k < n.call.n_in; ++k)
           if (k != 5 && touches(graph.nodes[i], n.in[k].buffer, span_of(n.call.in[k], n.in[k].offset))) last = i;
-      report.lines.push_back(
-          fmt::format("{} into its weight's update: {} bytes saved", n.range->path(), 2 * (span.end - span.begin)));
+      report.lines.push_back(fmt::format("{} into its weight's update: {} bytes saved", gradient.range->path(),
+                                         2 * (span.end - span.begin)));
       after[last].push_back(n);
       dead[w] = true;
       taken.emplace_back(first, first + numel(gradient.call.out[0]));
