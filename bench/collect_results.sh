@@ -11,6 +11,8 @@
 #   memory    memory of sizes × ctx 128, 256, 512 × fp32, bf16 × forward, step; timelines of 2.7B
 #   attention        batch 8; naive against flash from ctx 128 to 65536; the leaderboard's shape
 #   attention_peers  ours beside PyTorch's cuDNN, FA2 and memory-efficient kernels, over the shapes people compare
+#   compiled         eager and compiled steps of every size, passes one by one, naive and flash attention, where the time goes
+#   compiled_peers   compiled steps beside PyTorch's CUDA graphs (it compiles for minutes)
 #   precision, doctor
 set -eu
 build=$1 out=$2
@@ -68,6 +70,20 @@ for step in "$@"; do
     beside one_head cudnn,flash --batch 1 --ctx 128,256,512,1024,8192,32768,65536 --head-dim 16,32,64,128 --dtype bf16 --attention flash
     beside fp32 mem_eff --batch 1 --ctx 8192,16384,32768,65536 --head-dim 16,32,64,128 --dtype fp32 --attention flash
     beside full cudnn --batch 2 --heads 16 --ctx 16384 --head-dim 128 --dtype bf16 --attention flash --full --pass forward ;;
+  compiled)
+    sizes=${SIZES:-small,medium,large,xl,2.7B}
+    record sizes_bf16 bench model --device cuda --size "$sizes" --dtype bf16 --mode eager,compiled --warmup 4
+    record sizes_fp32_tf32 bench model --device cuda --size "$sizes" --dtype fp32,tf32 --mode compiled --warmup 3 --steps 4
+    record b8 bench model --device cuda --size small,xl,2.7B --dtype bf16 --batch 8 --ctx 1024 --mode eager,compiled --warmup 3 --steps 8
+    record gpt2 bench model --device cuda --size small --d-ff 2048 --vocab 50304 --dtype bf16 --batch 32 --ctx 1024 --mode eager,compiled --warmup 3
+    record passes bench model --device cuda --size small,xl --dtype bf16 --ablate --warmup 4
+    for dtype in bf16 fp32; do
+      record attention_$dtype bench attention --device cuda --attention naive,flash --mode eager,compiled --dtype $dtype --warmup 3 --steps 20 --seconds 0.2
+    done
+    for size in small xl; do "$sinter" profile model --device cuda --size $size --dtype bf16 --mode compiled > "$out/profile_$size.txt"; done ;;
+  compiled_peers)  # SIZES narrows it
+    record compiled_peers bench model --device cuda --size "${SIZES:-small,medium,large,xl,2.7B}" --dtype bf16 --pass forward,step --mode compiled \
+      --peer torch-compiled --python "${PYTHON:-python3}" --warmup 4 --steps 20 ;;
   precision) record precision precision ;;
   doctor) "$sinter" doctor --json "$out/doctor.json" ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;
