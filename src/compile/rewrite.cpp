@@ -94,6 +94,7 @@ void Replacement::apply() {
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     for (Node& n : instead_[i]) nodes.push_back(std::move(n));
     if (!gone_[i]) nodes.push_back(std::move(graph_.nodes[i]));
+    for (Node& n : after_[i]) nodes.push_back(std::move(n));
   }
   graph_.nodes = std::move(nodes);
 }

@@ -37,19 +37,21 @@ const RangeNode* range_above(std::initializer_list<const RangeNode*> ranges, con
 // Calls to put in the place of others, and when all are known, does it.
 class Replacement {
  public:
-  explicit Replacement(Graph& graph) : graph_(graph), gone_(graph.nodes.size()), instead_(graph.nodes.size()) {}
+  explicit Replacement(Graph& graph)
+      : graph_(graph), gone_(graph.nodes.size()), instead_(graph.nodes.size()), after_(graph.nodes.size()) {}
   void drop(const std::vector<int>& calls) {
     for (int c : calls) gone_[size_t(c)] = true;
   }
   // Where call `at` stands, after what was put there before, or before it.
   void put(int at, Node node) { instead_[size_t(at)].push_back(std::move(node)); }
   void put_first(int at, Node node) { instead_[size_t(at)].insert(instead_[size_t(at)].begin(), std::move(node)); }
+  void put_after(int at, Node node) { after_[size_t(at)].push_back(std::move(node)); }
   void apply();
 
  private:
   Graph& graph_;
   std::vector<bool> gone_;
-  std::vector<std::vector<Node>> instead_;
+  std::vector<std::vector<Node>> instead_, after_;
 };
 
 }  // namespace sinter::compile

@@ -80,8 +80,7 @@ Report fold_updates(Graph& graph) {
   Report report;
   if (!prepare_first(graph)) return report;
   size_t count = graph.nodes.size();
-  std::vector<std::vector<Node>> after(count);  // what comes after a call
-  std::vector<bool> dead(count);
+  Replacement with(graph);
   for (size_t u = 0; u < count; ++u) {
     const Node update = graph.nodes[u];
     if (update.op != &ops::adamw) continue;
@@ -108,8 +107,8 @@ Report fold_updates(Graph& graph) {
           if (k != 5 && touches(graph.nodes[i], n.in[k].buffer, span_of(n.call.in[k], n.in[k].offset))) last = i;
       report.lines.push_back(fmt::format("{} into its weight's update: {} bytes saved", gradient.range->path(),
                                          2 * (span.end - span.begin)));
-      after[last].push_back(n);
-      dead[w] = true;
+      with.put_after(int(last), n);
+      with.drop({int(w)});
       taken.emplace_back(first, first + numel(gradient.call.out[0]));
     }
     if (taken.empty()) continue;
@@ -117,17 +116,12 @@ Report fold_updates(Graph& graph) {
     int64_t at = 0;
     taken.emplace_back(update.call.in[0].dims[0], 0);
     for (auto [begin, end] : taken) {
-      if (begin > at) after[u].push_back(part_of(update, at, begin));
+      if (begin > at) with.put_after(int(u), part_of(update, at, begin));
       at = end;
     }
-    dead[u] = true;
+    with.drop({int(u)});
   }
-  std::vector<Node> nodes;
-  for (size_t i = 0; i < count; ++i) {
-    if (!dead[i]) nodes.push_back(graph.nodes[i]);
-    nodes.insert(nodes.end(), after[i].begin(), after[i].end());
-  }
-  graph.nodes = std::move(nodes);
+  with.apply();
   return report;
 }
 

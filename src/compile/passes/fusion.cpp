@@ -37,15 +37,6 @@ bool are_side_by_side(const Place& a, const Place& b) {
 
 }  // namespace
 
-bool is_contiguous(const TensorRef& t) {
-  int64_t expected = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    if (t.dims[d] != 1 && t.strides[d] != expected) return false;
-    expected *= t.dims[d];
-  }
-  return true;
-}
-
 bool is_pointwise(const Graph& graph, const Node& n) {
   if (n.op->fuse != Fuse::pointwise || n.call.n_out != 1 || n.call.variant == int(PointwiseFn::where)) return false;
   const TensorRef& out = n.call.out[0];

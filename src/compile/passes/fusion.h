@@ -9,7 +9,6 @@
 
 namespace sinter::compile {
 
-bool is_contiguous(const TensorRef& t);
 // A call that works element by element on contiguous floats of one size, and single numbers, which the target's fused kernels can compute.
 bool is_pointwise(const Graph& graph, const Node& n);
 

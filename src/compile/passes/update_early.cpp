@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "compile/passes.h"
+#include "compile/rewrite.h"
 #include "compile/updates.h"
 
 namespace sinter::compile {
@@ -19,8 +20,7 @@ Report update_early(Graph& graph) {
   Report report;
   if (!prepare_first(graph)) return report;
   size_t count = graph.nodes.size();
-  std::vector<std::vector<Node>> after(count);  // parts that run after a call
-  std::vector<bool> dead(count);
+  Replacement with(graph);
   for (size_t u = 0; u < count; ++u) {
     const Node& n = graph.nodes[u];
     if (!is_update(n)) continue;
@@ -38,18 +38,13 @@ Report update_early(Graph& graph) {
                 span_of(t, o.offset).overlaps(span_of(part.call.in[k], part.in[k].offset)))
               last = i;
         });
-      after[last].push_back(part);
+      with.put_after(int(last), part);
       ++parts;
     }
-    dead[u] = true;
+    with.drop({int(u)});
     report.lines.push_back(fmt::format("{} of {} elements in {} parts", n.range->path(), elements, parts));
   }
-  std::vector<Node> nodes;
-  for (size_t i = 0; i < count; ++i) {
-    if (!dead[i]) nodes.push_back(graph.nodes[i]);
-    nodes.insert(nodes.end(), after[i].begin(), after[i].end());
-  }
-  graph.nodes = std::move(nodes);
+  with.apply();
   return report;
 }
 

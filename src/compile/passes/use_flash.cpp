@@ -15,14 +15,6 @@ bool has_contiguous_heads(const Placed& p) {
   const TensorRef& t = p.ref;
   return (t.strides[3] == 1 || t.dims[3] == 1) && (t.strides[2] >= t.dims[3] || t.dims[2] == 1);
 }
-bool is_contiguous(const TensorRef& t) {
-  int64_t expected = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    if (t.dims[d] != 1 && t.strides[d] != expected) return false;
-    expected *= t.dims[d];
-  }
-  return true;
-}
 
 bool can_replace(const Graph& graph, const SpelledAttention& a) {
   DType type = a.q.ref.dtype;
