@@ -89,13 +89,17 @@ bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b
   return !apart;
 }
 
+int used_until(const Graph& graph, int call) {
+  const Node& node = graph.nodes[size_t(call)];
+  return node.lane == 0 && node.chain == 0 ? call : std::min(int(graph.nodes.size()), call + graph.lane_slack);
+}
+
 std::vector<Lifetime> lifetimes(const Graph& graph) {
   std::vector<Lifetime> all(graph.buffers.size());
   int end = int(graph.nodes.size());
   for (int n = 0; n < end; ++n) {
     const Node& node = graph.nodes[size_t(n)];
-    // What another lane may still use, or would have to wait for if it took the same place.
-    int until = node.lane == 0 && node.chain == 0 ? n : std::min(end, n + graph.lane_slack);
+    int until = used_until(graph, n);
     auto used = [&](const Operand& o) {
       if (o.buffer < 0) return;
       Lifetime& l = all[size_t(o.buffer)];

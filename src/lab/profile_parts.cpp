@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lab/profile_model.h"
+#include "ops/table.h"
 
 namespace sinter::lab {
 namespace {
@@ -26,7 +27,7 @@ Part part_of(const Profile& p, uint32_t id) {
   const RangeNode& range = range_of(id);
   const RangeNode* phase = range.phase();
   if (phase && phase->name == "optimizer") return optimizer;
-  if (range.kind == RangeKind::op && range.name == "adamw_product") return folded;
+  if (range.kind == RangeKind::op && range.name == ops::adamw_product.name) return folded;
   if (is_attention(range)) return attention;
   auto cost = p.ops.find(id);
   return cost != p.ops.end() && cost->second.executed_flops > 0 ? products : rest;

@@ -95,6 +95,46 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
   }
 }
 
+// Memory that is used again does not make the chain of the first lane wait for another that is a little behind.
+TEST(CompiledStep, LetsLanesFallBehind) {
+  MetaTarget target(DeviceType::cuda);
+  for (const char* dtype : {"fp32", "bf16"}) {
+    TrainerOptions o;
+    o.precision = precision_named(dtype);
+    o.device = DeviceType::meta;
+    ModelConfig small = known_size("small");
+    small.attention = {AttentionKind::flash, false, 0};
+    Trainer t(small, o, make_transformer);
+    t.before_trace(true);
+    t.optimizer().set_learning_rate(1e-3);
+    Batch batch = random_batch(4, small.ctx, small.vocab, 1, DeviceType::meta);
+    compile::Graph g = compile::trace(
+        [&](const auto&) {
+          Tensor l = t.loss(batch);
+          t.backward(l);
+          t.optimizer_step(1e-3);
+          return std::vector{l.detach()};
+        },
+        {}, DeviceType::meta);
+    for (const compile::Pass& p : compile::all_passes()) p.run(g);
+    compile::order_lanes(g);
+    auto share_data = [](const compile::Node& x, const compile::Node& y) {
+      bool found = false;
+      x.for_each_access([&](const compile::Operand& p, const TensorRef& r, bool, bool w) {
+        y.for_each_access([&](const compile::Operand& q, const TensorRef& u, bool, bool v) {
+          found |= (w || v) && p.buffer == q.buffer && compile::overlap(r, p.offset, u, q.offset);
+        });
+      });
+      return found;
+    };
+    for (size_t i = 0; i < g.nodes.size(); ++i)
+      for (int w : g.nodes[i].waits)
+        EXPECT_TRUE(g.nodes[i].lane > 0 || int(i) - w >= g.lane_slack || share_data(g.nodes[i], g.nodes[size_t(w)]))
+            << dtype << ": " << g.nodes[i].range->path() << " waits for memory that "
+            << g.nodes[size_t(w)].range->path() << " has just used";
+  }
+}
+
 // Folding and the plan may take gradients' memory only where nobody can look at it afterwards.
 TEST(CompiledStep, KeepsGradientsThatAreNotReset) {
   Batch batch = random_batch(2, 12, 61, 1, DeviceType::cpu);
