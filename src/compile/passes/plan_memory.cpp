@@ -147,9 +147,9 @@ Report plan_memory(Graph& graph) {
     }
   }
   Report report;
-  report.lines.push_back(fmt::format(
-      "{} buffers of {} bytes: {} of them over gradients not yet written, the rest in {}; in use at once are {}",
-      order.size(), each, over, graph.arena_bytes, graph.live_bytes_at_most()));
+  report.lines.push_back(
+      fmt::format("{} buffers of {} bytes: {} of them in gradients' memory, the rest in {}; in use at once are {}",
+                  order.size(), each, over, graph.arena_bytes, graph.live_bytes_at_most()));
   return report;
 }
 
