@@ -111,6 +111,12 @@ const OpDef attention_backward{.name = "attention_backward",
                                .kernel = &KernelTable::attention_backward,
                                .accepts = contiguous_heads_or_statistics};
 
+const OpDef attention_weights{
+    .name = "attention_weights", .infer = rules::only_compiled, .kernel = &KernelTable::attention_weights};
+const OpDef attention_weights_backward{.name = "attention_weights_backward",
+                                       .infer = rules::only_compiled,
+                                       .kernel = &KernelTable::attention_weights_backward};
+
 }  // namespace ops
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionAttrs& attrs, Tensor* lse) {

@@ -62,6 +62,12 @@ const OpDef cross_entropy_backward{.name = "cross_entropy_backward",
                                                  {{}, SampleInput::normal, 0, true}},
                                                 {}}}};
 
+const OpDef cross_entropy_in_place{.name = "cross_entropy_in_place",
+                                   .infer = rules::only_compiled,
+                                   .workspace = workspace::cross_entropy,
+                                   .kernel = &KernelTable::cross_entropy,
+                                   .mutates = 1};
+
 }  // namespace ops
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets) {

@@ -9,9 +9,6 @@ void infer_sum_squares(const OpCall& c, OutSpecs& out) {
   out.add({}, DType::f64);
 }
 void infer_nothing(const OpCall&, OutSpecs&) {}
-void never_called(const OpCall& c, OutSpecs&) {
-  fail_with(ErrorKind::other, "{}: only a compiled step contains it", c.op.name);
-}
 
 void infer_update(const OpCall& c, OutSpecs&) {
   const Tensor &p = c.in(0), &g = c.in(1);
@@ -29,7 +26,7 @@ const OpDef prepare_step{
     .name = "prepare_step", .infer = infer_nothing, .kernel = &KernelTable::prepare_step, .mutates = 1};
 const OpDef adamw{.name = "adamw", .infer = infer_update, .kernel = &KernelTable::adamw, .mutates = 0b101101};
 const OpDef adamw_product{.name = "adamw_product",
-                          .infer = never_called,
+                          .infer = rules::only_compiled,
                           .workspace = workspace::adamw_product,
                           .kernel = &KernelTable::adamw_product,
                           .mutates = 0b1011100};

@@ -27,6 +27,11 @@ inline void same_as(int input, const OpCall& c, OutSpecs& out) { out.add(c.in(in
 // Statistics and losses of 16-bit inputs are fp32.
 inline DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
+// Shapes of an op that passes of the compiler put into a step, and nobody calls.
+inline void only_compiled(const OpCall& c, OutSpecs&) {
+  fail_with(ErrorKind::other, "{}: only a compiled step contains it", c.op.name);
+}
+
 inline void check_float(const OpCall& c, int input) {
   check(is_float(c.in(input).dtype()), "{}: input {} must be a float tensor, not {}", c.op.name, input,
         name_of(c.in(input).dtype()));

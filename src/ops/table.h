@@ -18,11 +18,11 @@ extern const OpDef matmul, linear, linear_input_grad, linear_weight_grad;
 // norm.cpp
 extern const OpDef rms_norm, rms_norm_backward, layer_norm, layer_norm_backward;
 // attention.cpp
-extern const OpDef attention, attention_backward;
+extern const OpDef attention, attention_backward, attention_weights, attention_weights_backward;
 // softmax.cpp
 extern const OpDef softmax, softmax_backward;
 // loss.cpp
-extern const OpDef cross_entropy, cross_entropy_backward;
+extern const OpDef cross_entropy, cross_entropy_backward, cross_entropy_in_place;
 // embed.cpp
 extern const OpDef embedding, embedding_backward;
 // heads.cpp

@@ -140,9 +140,11 @@ void expect_strips(DeviceType device) {
         AttentionInputs x = on_device(random_inputs(s, rng, type), device);
         CompileOptions how = without_flash();
         Outcome r = run(s, x, plainly, &how, grad);
-        bool strips = device == DeviceType::cpu || type == DType::f32 || s.Nq >= 2048;  // 16-bit ones are long on CUDA
-        EXPECT_EQ(calls_of(ops::softmax, r.graph) >= 2, strips) << s.text();
-        EXPECT_EQ(calls_of(ops::softmax_backward, r.graph), grad ? calls_of(ops::softmax, r.graph) : 0) << s.text();
+        bool on_cpu = device == DeviceType::cpu, strips = on_cpu || type == DType::f32 || s.Nq >= 2048;
+        const OpDef &forward = on_cpu ? ops::softmax : ops::attention_weights,
+                    &backward = on_cpu ? ops::softmax_backward : ops::attention_weights_backward;
+        EXPECT_EQ(calls_of(forward, r.graph) >= 2, strips) << s.text();  // 16-bit ones are long on CUDA
+        EXPECT_EQ(calls_of(backward, r.graph), grad ? calls_of(forward, r.graph) : 0) << s.text();
         expect_as_good_as_eager(s, x, plainly, r, s.text() + (type == DType::f32 ? " fp32" : " bf16"));
       }
 }
@@ -174,7 +176,7 @@ TEST(CausalStrips, ReadOnlyWhatTheyWroteAndKeepTheirOrderInLanes) {
     compile::order_lanes(g);
     // Strips in different lanes do not wait for one another.
     std::vector<std::vector<bool>> before = order_of(g);
-    for (const OpDef* op : {&ops::softmax, &ops::softmax_backward}) {
+    for (const OpDef* op : {&ops::attention_weights, &ops::attention_weights_backward}) {
       int free = 0, pairs = 0;
       for (size_t i = 0; i < g.nodes.size(); ++i)
         for (size_t j = 0; j < i; ++j) {

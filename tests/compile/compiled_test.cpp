@@ -128,9 +128,9 @@ TEST(Compiled, RefusesAnUnknownPass) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { compile::passes_named(""); }), {"all", "none"}));
   EXPECT_TRUE(compile::passes_named("all").without.empty());
   EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
-  EXPECT_EQ(
-      compile::passes_named("cse+plan").without,
-      (std::vector<std::string>{"dce", "flash", "causal", "fuse", "rows", "beta", "fold", "early", "lanes", "graph"}));
+  std::vector<std::string> others = compile::pass_names();
+  std::erase_if(others, [](const std::string& name) { return name == "cse" || name == "plan"; });
+  EXPECT_EQ(compile::passes_named("cse+plan").without, others);
 }
 
 TEST(Passes, DropWhatNobodyReads) {

@@ -1,4 +1,5 @@
-// Cross-entropy on rows of logits. Forward reads each row once from memory; backward reuses its logsumexp.
+// Cross-entropy on rows of logits. Forward reads each row once from memory; backward reuses its logsumexp. Together they turn a row into its
+// gradient while it is in the cache.
 #include "backend/cpu/reduce.h"
 #include "backend/cpu/strips.h"
 
@@ -27,16 +28,32 @@ template <class A> A log_sum_exp(const A* x, int64_t n) {
   return max + log_of(sum);
 }
 
+// (softmax(logits) − onehot(target)) · factor; d may be x.
+template <class A> SINTER_INLINE void gradient(A* d, const A* x, int64_t n, A lse, A factor, int64_t target) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) d[j] = exp_of(x[j] - lse) * factor;
+  d[target] -= factor;
+}
+
 template <class A> void forward(const KernelCall& call) {
   Rows logits = rows_of(call.in[0]);
+  bool in_place = call.n_in > 2;
+  A factor = in_place ? A(scalar_at(call.in[2], 0) / double(logits.n)) : A(0);
   double* loss = static_cast<double*>(call.workspace);  // a row each
   parallel_for(logits.n, rows_per_range(logits.d), [&](int64_t begin, int64_t end) {
-    A* spare = buffer<A>(0, logits.d);
+    A *spare = buffer<A>(0, logits.d), *spare_d = buffer<A>(1, logits.d);
     for (int64_t i = begin; i < end; ++i) {
       const A* x = read_row(logits, i, spare);
       A lse = log_sum_exp(x, logits.d);
-      set_scalar(call.out[1], i, double(lse));
-      loss[i] = double(lse) - double(x[index_at(call.in[1], i)]);
+      int64_t target = index_at(call.in[1], i);
+      loss[i] = double(lse) - double(x[target]);
+      if (!in_place) {
+        set_scalar(call.out[1], i, double(lse));
+        continue;
+      }
+      A* d = open_row(logits, i, spare_d, false);
+      gradient(d, x, logits.d, lse, factor, target);
+      close_row(logits, i, d, false);
     }
   });
   double sum = 0;
@@ -44,7 +61,6 @@ template <class A> void forward(const KernelCall& call) {
   set_scalar(call.out[0], 0, sum / double(logits.n));
 }
 
-// (softmax(logits) − onehot(target)) · dloss / N
 template <class A> void backward(const KernelCall& call) {
   Rows logits = rows_of(call.in[0]), dlogits = rows_of(call.out[0]);
   A factor = A(scalar_at(call.in[3], 0) / double(logits.n));
@@ -53,10 +69,7 @@ template <class A> void backward(const KernelCall& call) {
     for (int64_t i = begin; i < end; ++i) {
       const A* x = read_row(logits, i, spare);
       A* d = open_row(dlogits, i, spare_d, false);
-      A lse = A(scalar_at(call.in[2], i));
-#pragma omp simd
-      for (int64_t j = 0; j < logits.d; ++j) d[j] = exp_of(x[j] - lse) * factor;
-      d[index_at(call.in[1], i)] -= factor;
+      gradient(d, x, logits.d, A(scalar_at(call.in[2], i)), factor, index_at(call.in[1], i));
       close_row(dlogits, i, d, false);
     }
   });

@@ -1,6 +1,6 @@
 // Cross-entropy over rows of logits. Forward is one read of the logits (maximum and sum of exponentials together),
 // backward one read and one write: rows · V · size bytes each way is the speed of light. V is large (10⁴ to 10⁵), so a
-// block takes a row.
+// block takes a row. In place both are one kernel, and its second read of a row finds it in the cache.
 #include "backend/cuda/device_math.cuh"
 
 namespace sinter::cuda {
@@ -43,13 +43,10 @@ template <class T> __device__ __forceinline__ int head_of(const T* row, int n) {
   return head < n ? head : n;
 }
 
-template <class T>
-__global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_constant__ CrossEntropyArgs a) {
+// log2 of the sum of 2^(x log2 e) over a row, in every thread.
+template <class T> __device__ __forceinline__ float log2_of_sum(const T* x, int n, float (&slots)[2][8]) {
   constexpr int V = vector_length<T>;
-  __shared__ float slots[2][8];
-  int64_t row = blockIdx.x;
-  const T* x = static_cast<const T*>(a.logits) + row * a.stride;
-  int head = head_of(x, a.vocabulary), vectors = (a.vocabulary - head) / V;
+  int head = head_of(x, n), vectors = (n - head) / V;
   ExpSum e;
   for (int g = threadIdx.x; g < vectors; g += threads * unroll) {
     Pack<T, V> raw[unroll];
@@ -70,16 +67,25 @@ __global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_co
   };
   if (int(threadIdx.x) < head) single(threadIdx.x);
   int tail = head + vectors * V + threadIdx.x;
-  if (tail < a.vocabulary) single(tail);
-
+  if (tail < n) single(tail);
   float m = block_reduce<threads>(e.m, Max{}, slots[0]);
-  float sum = block_reduce<threads>(e.sum * fast_exp2(e.m - m), Add{}, slots[1]);
+  return m + log2f(block_reduce<threads>(e.sum * fast_exp2(e.m - m), Add{}, slots[1]));
+}
+
+template <class T> __device__ __forceinline__ double loss_of_row(const T* x, int64_t target, int n, float lse) {
+  bool valid = target >= 0 && target < n;  // NaN otherwise: a fault that shows
+  return double(lse) - (valid ? double(to_float(x[target])) : nan(""));
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_constant__ CrossEntropyArgs a) {
+  __shared__ float slots[2][8];
+  int64_t row = blockIdx.x;
+  const T* x = static_cast<const T*>(a.logits) + row * a.stride;
+  float lse = log2_of_sum(x, a.vocabulary, slots) * ln_2;
   if (threadIdx.x == 0) {
-    float lse = (m + log2f(sum)) * ln_2;
     a.lse[row] = lse;
-    int64_t target = load<int64_t>(a.targets, a.target_type, row);
-    bool valid = target >= 0 && target < a.vocabulary;  // NaN otherwise: a fault that shows
-    a.row_loss[row] = double(lse) - (valid ? double(to_float(x[target])) : nan(""));
+    a.row_loss[row] = loss_of_row(x, load<int64_t>(a.targets, a.target_type, row), a.vocabulary, lse);
   }
 }
 
@@ -91,20 +97,15 @@ __global__ void __launch_bounds__(1024) mean_of_rows(float* loss, const double* 
   if (threadIdx.x == 0) *loss = float(sum / double(rows));
 }
 
-// dlogits may be the logits themselves: every element is read and written by one thread.
+// dx may be x: every element is read and written by one thread. lse in base 2.
 template <class T>
-__global__ void __launch_bounds__(threads) cross_entropy_gradient(const __grid_constant__ CrossEntropyArgs a) {
+__device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int target, float lse, float factor) {
   constexpr int V = vector_length<T>;
-  int64_t row = blockIdx.x;
-  const T* x = static_cast<const T*>(a.logits) + row * a.stride;
-  T* dx = static_cast<T*>(a.dlogits) + row * a.out_stride;
-  int target = int(load<int64_t>(a.targets, a.target_type, row));
-  float factor = load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows, lse = a.lse[row] * log2_e;
   auto gradient = [&](float v, int j) { return (fast_exp2(fmaf(v, log2_e, -lse)) - float(j == target)) * factor; };
 
   // Vectors need both rows to sit alike between 16-byte boundaries.
   bool alike = (reinterpret_cast<uintptr_t>(x) ^ reinterpret_cast<uintptr_t>(dx)) % 16 == 0;
-  int head = alike ? head_of(x, a.vocabulary) : 0, vectors = alike ? (a.vocabulary - head) / V : 0;
+  int head = alike ? head_of(x, n) : 0, vectors = alike ? (n - head) / V : 0;
   for (int g = threadIdx.x; g < vectors; g += threads * unroll) {
     Pack<T, V> raw[unroll];
 #pragma unroll
@@ -122,8 +123,27 @@ __global__ void __launch_bounds__(threads) cross_entropy_gradient(const __grid_c
     }
   }
   if (int(threadIdx.x) < head) dx[threadIdx.x] = from_float<T>(gradient(to_float(x[threadIdx.x]), threadIdx.x));
-  for (int j = head + vectors * V + threadIdx.x; j < a.vocabulary; j += threads)
+  for (int j = head + vectors * V + threadIdx.x; j < n; j += threads)
     dx[j] = from_float<T>(gradient(to_float(x[j]), j));
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) cross_entropy_gradient(const __grid_constant__ CrossEntropyArgs a) {
+  int64_t row = blockIdx.x;
+  gradient_of_row(static_cast<T*>(a.dlogits) + row * a.out_stride, static_cast<const T*>(a.logits) + row * a.stride,
+                  a.vocabulary, int(load<int64_t>(a.targets, a.target_type, row)), a.lse[row] * log2_e,
+                  load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) cross_entropy_in_place(const __grid_constant__ CrossEntropyArgs a) {
+  __shared__ float slots[2][8];
+  int64_t row = blockIdx.x, target = load<int64_t>(a.targets, a.target_type, row);
+  T* x = static_cast<T*>(a.dlogits) + row * a.stride;
+  float lse = log2_of_sum(x, a.vocabulary, slots);
+  if (threadIdx.x == 0) a.row_loss[row] = loss_of_row(x, target, a.vocabulary, lse * ln_2);
+  __syncthreads();  // the target's logit has been read
+  gradient_of_row(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
 }
 
 CrossEntropyArgs args_of(const Rows& logits, const TensorRef& targets) {
@@ -141,15 +161,24 @@ CrossEntropyArgs args_of(const Rows& logits, const TensorRef& targets) {
 
 void cross_entropy(const KernelCall& call) {
   Rows logits = rows_of(call.in[0]);
-  need_f32("cross_entropy", {&call.out[0], &call.out[1]});
+  const bool in_place = call.n_in > 2;
+  need_f32("cross_entropy", {&call.out[0]});
   if (call.workspace_bytes < 8 * logits.rows) refuse("cross_entropy", "workspace too small");
   CrossEntropyArgs a = args_of(logits, call.in[1]);
-  a.lse = call.out[1].as<float>();
   a.row_loss = static_cast<double*>(call.workspace);
+  if (in_place) {
+    a.dlogits = logits.data;
+    a.dloss = call.in[2].data;
+    a.dloss_type = call.in[2].dtype;
+  } else {
+    need_f32("cross_entropy", {&call.out[1]});
+    a.lse = call.out[1].as<float>();
+  }
   if (logits.rows > 0)
     with_float_type("cross_entropy", logits.dtype, [&](auto t) {
-      launch("cross_entropy", cross_entropy_forward<decltype(t)>, grid_of("cross_entropy", logits.rows), threads,
-             stream_of(call), a);
+      using T = decltype(t);
+      launch("cross_entropy", in_place ? cross_entropy_in_place<T> : cross_entropy_forward<T>,
+             grid_of("cross_entropy", logits.rows), threads, stream_of(call), a);
     });
   launch("cross_entropy", mean_of_rows, 1, 1024, stream_of(call), call.out[0].as<float>(), a.row_loss, logits.rows);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/workspace.h"
+#include "ops/attention.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
@@ -291,6 +292,20 @@ std::vector<SpelledAttention> find_attention(const Graph& graph) {
     if (graph.nodes[i].op == &ops::softmax)
       if (std::optional<SpelledAttention> a = finder.at(int(i))) all.push_back(std::move(*a));
   return all;
+}
+
+bool has_kernels(const Graph& graph, const SpelledAttention& a) {
+  DType type = a.q.ref.dtype;
+  if (a.k.ref.dtype != type || a.v.ref.dtype != type || a.o.ref.dtype != type || a.v.ref.dims[3] != a.head_dim)
+    return false;
+  if (type == DType::f64 && graph.target == DeviceType::cuda) return false;
+  if (a.has_backward() && a.grad_o.ref.dtype != type) return false;
+  auto contiguous_heads = [](const TensorRef& t) {
+    return (t.strides[3] == 1 || t.dims[3] == 1) && (t.strides[2] >= t.dims[3] || t.dims[2] == 1);
+  };
+  for (const Placed* p : {&a.q, &a.k, &a.v, &a.o, &a.grad_o})
+    if (p->ref.rank && !contiguous_heads(p->ref)) return false;
+  return missing_attention(graph.target, a.head_dim).empty();
 }
 
 }  // namespace sinter::compile

@@ -22,5 +22,7 @@ struct SpelledAttention {
   std::vector<int> calls() const;  // all of them
 };
 std::vector<SpelledAttention> find_attention(const Graph& graph);
+// Whether the device's attention kernels take its types and layouts.
+bool has_kernels(const Graph& graph, const SpelledAttention& a);
 
 }  // namespace sinter::compile

@@ -1,5 +1,6 @@
 // Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into strips of rows, each
-// of which works only on the columns that its last row sees; it stays naive: scores and probabilities are computed and stored.
+// of which works only on the columns that its last row sees. On CUDA, masked or not, a product and its softmax are one call, which does not
+// store the scores (backward: dp). It stays naive: probabilities are stored, and read by the products of the backward pass.
 //
 // Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit sums would be rounded
 // time and again. They are cut by columns of p instead (rows of dk and dv): those that come into sight with strip i are seen by the rows from
@@ -11,6 +12,7 @@
 #include "backend/matmul_problem.h"
 #include "compile/passes.h"
 #include "compile/passes/attention_pattern.h"
+#include "ops/attention.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
@@ -22,6 +24,7 @@ int64_t least_rows(const Graph& graph, const SpelledAttention& a) {
   return graph.target == DeviceType::cuda && is_16bit(a.q.ref.dtype) ? 1024 : 256;
 }
 constexpr double worthwhile = 0.9;  // of the work left
+constexpr int64_t large_matrix = int64_t(256) << 20;
 constexpr int64_t most_scratch = int64_t(8) << 20;
 
 int64_t rounded_up(int64_t n) { return (n + granule - 1) / granule * granule; }
@@ -34,11 +37,11 @@ struct Strip {
 
 std::vector<Strip> strips_of(const Graph& graph, const SpelledAttention& a) {
   std::vector<Strip> all;
-  int64_t count = std::clamp<int64_t>(a.queries / least_rows(graph, a), 1, most_strips);
+  int64_t count = a.mask.causal ? std::clamp<int64_t>(a.queries / least_rows(graph, a), 1, most_strips) : 1;
   int64_t rows = rounded_up((a.queries + count - 1) / count);
   for (int64_t begin = 0; begin < a.queries; begin += rows) {
     int64_t n = std::min(rows, a.queries - begin);
-    int64_t seen = rounded_up(std::max<int64_t>(1, begin + n + a.mask.causal_offset));
+    int64_t seen = a.mask.causal ? rounded_up(std::max<int64_t>(1, begin + n + a.mask.causal_offset)) : a.keys;
     all.push_back({begin, n, std::min(seen, a.keys), 0});
   }
   for (size_t i = 0; i < all.size(); ++i) {
@@ -72,7 +75,11 @@ class Cut {
     share_ = area / (double(a_.queries) * double(a_.keys));
     bool ordered =
         !a_.has_backward() || (strips_.back().columns == a_.keys && (a_.dq < 0 || a_.dk < 0 || a_.dq < a_.dk));
-    if (!a_.mask.causal || !a_.plain || a_.queries < least_queries || share_ > worthwhile || !ordered) return "";
+    bool cut = a_.mask.causal && a_.queries >= least_queries && share_ <= worthwhile;
+    joined_ = graph_.target == DeviceType::cuda && has_kernels(graph_, a_) &&
+              node(a_.softmax).call.out[0].dtype == a_.q.ref.dtype;
+    if (!a_.plain || !ordered || !(cut || joined_)) return "";
+    if (!cut) strips_ = {{0, a_.queries, a_.keys, 1}};
     bool several = a_.heads != a_.kv_heads;
     bool whole = several && (a_.dv >= 0 || a_.dk >= 0);
     // In 16 bits rows of p begin at multiples of 128 bytes.
@@ -80,16 +87,19 @@ class Cut {
     for (const Strip& s : strips_) forward(s, whole);
     if (a_.has_backward()) {
       bool in_place = a_.dv < 0 || a_.dv < std::min(a_.dq < 0 ? a_.dk : a_.dq, a_.dk < 0 ? a_.dq : a_.dk);
+      // Small matrices leave multiprocessors idle: then dv, which reads p, runs beside ds.
+      if (joined_ && graph_.buffers[size_t(p_.at.buffer)].bytes <= large_matrix) in_place = false;
       ds_ = in_place ? p_ : matrix(a_.softmax_backward, MemoryCategory::temporary);
-      if (a_.dv >= 0) whole ? whole_sum(a_.dv, p_, a_.grad_o, a_.grad_v) : sums(a_.dv, p_, a_.grad_o, a_.grad_v);
+      if (a_.dv >= 0) whole ? whole_sum(a_.dv, p_, a_.grad_o, a_.grad_v) : sums(a_.dv, p_, a_.grad_o, a_.grad_v, 2);
       for (const Strip& s : strips_) backward(s, whole && !in_place);
-      if (a_.dk >= 0) whole ? whole_sum(a_.dk, ds_, a_.q, a_.grad_k) : sums(a_.dk, ds_, a_.q, a_.grad_k);
+      if (a_.dk >= 0) whole ? whole_sum(a_.dk, ds_, a_.q, a_.grad_k) : sums(a_.dk, ds_, a_.q, a_.grad_k, 1);
     }
     if (!possible_) return "";
     for (auto& [at, node] : nodes_) with.put(at, std::move(node));
     with.drop(a_.calls());
-    return fmt::format("{}: {} strips, {:.0f} % of the scores", node(a_.softmax).range->path(), strips_.size(),
-                       100 * share_);
+    std::string strips = cut ? fmt::format("{} strips, {:.0f} % of the scores", strips_.size(), 100 * share_) : "";
+    return fmt::format("{}: {}{}{}", node(a_.softmax).range->path(), strips, cut && joined_ ? ", " : "",
+                       joined_ ? "scores are never stored" : "");
   }
 
  private:
@@ -127,6 +137,20 @@ class Cut {
   }
   double rows_share(const Strip& s) const { return double(s.rows) / double(a_.queries); }
 
+  // A product and the softmax that follows it, or its backward pass, as one call. `repeats`: how often it multiplies.
+  void weights(const OpDef& op, int at, int product, int softmax, std::initializer_list<Placed> in, const Placed& out,
+               const Strip& s, double repeats) {
+    AttentionAttrs attrs;
+    attrs.scale = a_.mask.scale;
+    attrs.causal = a_.mask.causal;
+    attrs.causal_offset = a_.mask.causal_offset + s.begin;
+    const RangeNode* range = range_above({node(product).range, node(softmax).range}, op.name);
+    Node n = new_call(graph_, op, range, Attrs::of(attrs), in, {out}, node(product).call.math);
+    Cost whole = attention_cost(in.begin()[0].ref, in.begin()[1].ref, attrs, repeats);
+    put(at, product, std::move(n), s.chain, rows_share(s), whole.executed());
+    nodes_.back().second.cost.other_flops += node(softmax).cost.other_flops * rows_share(s);
+  }
+
   void softmax(int at, int like, std::initializer_list<Placed> in, const Placed& out, const Strip& s) {
     SoftmaxAttrs attrs = node(like).call.attrs.as<SoftmaxAttrs>();
     attrs.causal_offset += s.begin;
@@ -141,10 +165,15 @@ class Cut {
   }
 
   void forward(const Strip& s, bool whole) {
-    Placed scores = small_matrix(s, a_.scores), p = seen(p_, s);
-    product(a_.values, a_.scores, grouped(a_.q.part(2, s.begin, s.rows), a_, false), false,
-            grouped(a_.k.part(2, 0, s.columns), a_, true), true, grouped(scores, a_, false), s.chain, rows_share(s));
-    softmax(a_.values, a_.softmax, {scores}, p, s);
+    Placed p = seen(p_, s), q = a_.q.part(2, s.begin, s.rows), k = a_.k.part(2, 0, s.columns);
+    if (joined_) {
+      weights(ops::attention_weights, a_.values, a_.scores, a_.softmax, {q, k}, p, s, 2);
+    } else {
+      Placed scores = small_matrix(s, a_.scores);
+      product(a_.values, a_.scores, grouped(q, a_, false), false, grouped(k, a_, true), true,
+              grouped(scores, a_, false), s.chain, rows_share(s));
+      softmax(a_.values, a_.softmax, {scores}, p, s);
+    }
     if (whole) clear(a_.values, a_.softmax, p_, s);
     product(a_.values, a_.values, grouped(p, a_, false), false, grouped(a_.v.part(2, 0, s.columns), a_, true), false,
             grouped(a_.o.part(2, s.begin, s.rows), a_, false), s.chain, rows_share(s));
@@ -152,24 +181,31 @@ class Cut {
 
   void backward(const Strip& s, bool clears) {
     int at = a_.dq >= 0 ? a_.dq : a_.dk >= 0 ? a_.dk : a_.softmax_backward;
-    Placed dp = small_matrix(s, a_.dp), ds = seen(ds_, s);
-    product(at, a_.dp, grouped(a_.grad_o.part(2, s.begin, s.rows), a_, false), false,
-            grouped(a_.v.part(2, 0, s.columns), a_, true), true, grouped(dp, a_, false), s.chain, rows_share(s));
-    softmax(at, a_.softmax_backward, {seen(p_, s), dp}, ds, s);
+    Placed ds = seen(ds_, s), grad_o = a_.grad_o.part(2, s.begin, s.rows), v = a_.v.part(2, 0, s.columns);
+    if (joined_) {
+      weights(ops::attention_weights_backward, at, a_.dp, a_.softmax_backward,
+              {grad_o, v, a_.o.part(2, s.begin, s.rows), seen(p_, s)}, ds, s, 1);
+    } else {
+      Placed dp = small_matrix(s, a_.dp);
+      product(at, a_.dp, grouped(grad_o, a_, false), false, grouped(v, a_, true), true, grouped(dp, a_, false), s.chain,
+              rows_share(s));
+      softmax(at, a_.softmax_backward, {seen(p_, s), dp}, ds, s);
+    }
     if (clears) clear(at, a_.softmax_backward, ds_, s);
     if (a_.dq >= 0)
       product(at, a_.dq, grouped(ds, a_, false), false, grouped(a_.k.part(2, 0, s.columns), a_, true), false,
               grouped(a_.grad_q.part(2, s.begin, s.rows), a_, false), s.chain, rows_share(s));
   }
 
-  // Note [Strips of columns].
-  void sums(int at, const Placed& weights, const Placed& rows, const Placed& to) {
+  // Note [Strips of columns]. `beside`: how many chains from that of its rows.
+  void sums(int at, const Placed& weights, const Placed& rows, const Placed& to, int beside) {
     int64_t column = 0;
     for (const Strip& s : strips_) {
       int64_t n = s.columns - column, below = a_.queries - s.begin;
       if (n > 0)
         product(at, at, weights.part(2, s.begin, below).part(3, column, n), true, rows.part(2, s.begin, below), false,
-                to.part(2, column, n), s.chain, double(n) / double(a_.keys));
+                to.part(2, column, n), 1 + (s.chain - 1 + (joined_ ? beside : 0)) % max_lanes,
+                double(n) / double(a_.keys));
       column = s.columns;
     }
   }
@@ -192,6 +228,7 @@ class Cut {
   std::vector<std::pair<int, Node>> nodes_;  // where the call of this number stands
   Placed p_, ds_;
   double share_ = 1;
+  bool joined_ = false;  // products and softmaxes are one call
   bool possible_ = true;
 };
 

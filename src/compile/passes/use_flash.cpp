@@ -10,23 +10,6 @@
 namespace sinter::compile {
 namespace {
 
-// As the kernels take it.
-bool has_contiguous_heads(const Placed& p) {
-  const TensorRef& t = p.ref;
-  return (t.strides[3] == 1 || t.dims[3] == 1) && (t.strides[2] >= t.dims[3] || t.dims[2] == 1);
-}
-
-bool can_replace(const Graph& graph, const SpelledAttention& a) {
-  DType type = a.q.ref.dtype;
-  if (a.k.ref.dtype != type || a.v.ref.dtype != type || a.o.ref.dtype != type || a.v.ref.dims[3] != a.head_dim)
-    return false;
-  if (type == DType::f64 && graph.target == DeviceType::cuda) return false;
-  if (a.has_backward() && a.grad_o.ref.dtype != type) return false;
-  for (const Placed* p : {&a.q, &a.k, &a.v, &a.o, &a.grad_o})
-    if (p->ref.rank && !has_contiguous_heads(*p)) return false;
-  return missing_attention(graph.target, a.head_dim).empty();
-}
-
 void replace(Graph& graph, const SpelledAttention& a, Replacement& with) {
   auto node = [&](int i) -> const Node& { return graph.nodes[size_t(i)]; };
   const RangeNode* range = range_above({node(a.scores).range, node(a.softmax).range, node(a.values).range}, "flash");
@@ -76,7 +59,7 @@ Report use_flash(Graph& graph) {
   Report report;
   Replacement with(graph);
   for (const SpelledAttention& a : find_attention(graph)) {
-    if (!can_replace(graph, a)) continue;
+    if (!has_kernels(graph, a)) continue;
     replace(graph, a, with);
     int64_t matrix = a.batch * a.heads * a.queries * a.keys * size_of(a.q.ref.dtype);
     report.lines.push_back(fmt::format("{} {}: matrices of {} bytes are never stored",
