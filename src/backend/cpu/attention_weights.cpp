@@ -1,5 +1,5 @@
-// Attention's probabilities p = softmax(scale · q·kᵀ), stored, and the gradient of their scores: the reference for the CUDA kernels. A compiled
-// step has them on CUDA only; here the products of OpenBLAS and softmax are faster.
+// Attention that stores its probabilities, p = softmax(scale · q·kᵀ), o = p·v, and the gradient of its scores: the reference for the CUDA
+// kernels. A compiled step has them on CUDA only; here OpenBLAS's products and softmax are faster.
 #include "backend/cpu/attention_shape.h"
 #include "backend/cpu/reduce.h"
 
@@ -10,9 +10,12 @@ template <class A> SINTER_INLINE const A* head_row(const TensorRef& t, int64_t b
   load_strip(spare, row_at(t, b, h, i), t.dtype, t.dims[3], t.strides[3]);
   return spare;
 }
+template <class A> SINTER_INLINE void store_row(const TensorRef& t, int64_t b, int64_t h, int64_t i, const A* x) {
+  store_strip(row_at(t, b, h, i), t.dtype, t.dims[3], t.strides[3], x, false);
+}
 
-// row(b, h, i, sees, scores): scores[j] = x_i·y_j for the keys that query i sees, zeros beyond; to be made the result's row, in place.
-template <class A, class F> void for_each_row(const KernelCall& call, const TensorRef& out, const F& row) {
+// row(b, h, i, sees, scores, x_i): scores[j] = x_i·y_j for the keys that query i sees, zeros beyond.
+template <class A, class F> void for_each_row(const KernelCall& call, const F& row) {
   AttentionShape n(call);
   const TensorRef &x = call.in[0], &y = call.in[1];
   parallel_for(n.B * n.H * n.Nq, 1, [&](int64_t begin, int64_t end) {
@@ -22,36 +25,45 @@ template <class A, class F> void for_each_row(const KernelCall& call, const Tens
       head_row(x, b, h, i, mine);
       for (int64_t j = 0; j < n.Nk; ++j) {
         if (j < sees) head_row(y, b, h / n.group, j, other);
-        scores[j] =
-            j < sees ? lane_sum<A>(n.D, [&](auto at_) SINTER_LAMBDA_INLINE { return at_(mine) * at_(other); }) : 0;
+        scores[j] = j < sees ? lane_sum<A>(n.D, [&](auto of) SINTER_LAMBDA_INLINE { return of(mine) * of(other); }) : 0;
       }
       row(b, h, i, sees, scores, mine);
-      store_strip(row_at(out, b, h, i), out.dtype, n.Nk, out.strides[3], scores, false);
     }
   });
 }
 
 template <class A> void forward(const KernelCall& call) {
+  AttentionShape n(call);
+  const TensorRef &v = call.in[2], &p = call.out[0], &o = call.out[1];
   A scale = A(call.attrs.as<AttentionAttrs>().scale);
-  for_each_row<A>(call, call.out[0], [&](int64_t, int64_t, int64_t, int64_t sees, A* s, const A*) {
+  for_each_row<A>(call, [&](int64_t b, int64_t h, int64_t i, int64_t sees, A* s, const A*) {
     A max = lane_max(
         sees, [&](int64_t j) { return scale * s[j]; }, -A(__builtin_inf()));
     A sum = 0;
     for (int64_t j = 0; j < sees; ++j) sum += s[j] = exp_of(scale * s[j] - max);
     for (int64_t j = 0; j < sees; ++j) s[j] /= sum;
+    store_row(p, b, h, i, s);
+    if (call.n_in < 3) return;
+    A *out = buffer<A>(3, n.D), *value = buffer<A>(1, n.D);
+    for (int64_t d = 0; d < n.D; ++d) out[d] = 0;
+    for (int64_t j = 0; j < sees; ++j) {
+      head_row(v, b, h / n.group, j, value);
+      for (int64_t d = 0; d < n.D; ++d) out[d] += s[j] * value[d];
+    }
+    store_row(o, b, h, i, out);
   });
 }
 
 template <class A> void backward(const KernelCall& call) {
   const TensorRef &o = call.in[2], &p = call.in[3];
-  int64_t keys = p.dims[3], D = o.dims[3];
   A scale = A(call.attrs.as<AttentionAttrs>().scale);
-  for_each_row<A>(
-      call, call.out[0], [&](int64_t b, int64_t h, int64_t i, int64_t sees, A* dp, const A* grad) SINTER_LAMBDA_INLINE {
-        const A *out = head_row(o, b, h, i, buffer<A>(1, D)), *pr = head_row(p, b, h, i, buffer<A>(3, keys));
-        A mean = lane_sum<A>(D, [&](auto at) SINTER_LAMBDA_INLINE { return at(grad) * at(out); });
-        for (int64_t j = 0; j < sees; ++j) dp[j] = scale * pr[j] * (dp[j] - mean);
-      });
+  for_each_row<A>(call, [&](int64_t b, int64_t h, int64_t i, int64_t sees, A* dp, const A* grad) {
+    const A *out = head_row(o, b, h, i, buffer<A>(1, o.dims[3])),
+            *weight = head_row(p, b, h, i, buffer<A>(3, p.dims[3]));
+    A mean = lane_sum<A>(o.dims[3], [&](auto of) SINTER_LAMBDA_INLINE { return of(grad) * of(out); });
+    for (int64_t j = 0; j < sees; ++j) dp[j] = scale * weight[j] * (dp[j] - mean);
+    store_row(call.out[0], b, h, i, dp);
+  });
 }
 
 bool is_double(const KernelCall& call) { return call.in[0].dtype == DType::f64; }

@@ -1,6 +1,6 @@
 // Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into strips of rows, each
-// of which works only on the columns that its last row sees. On CUDA, masked or not, a product and its softmax are one call, which does not
-// store the scores (backward: dp). It stays naive: probabilities are stored, and read by the products of the backward pass.
+// of which works only on the columns that its last row sees. On CUDA a product and its softmax are one call, which stores the probabilities but no
+// scores, or their gradient but no dp. It stays naive: memory is quadratic in the number of positions.
 //
 // Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit sums would be rounded
 // time and again. They are cut by columns of p instead (rows of dk and dv): those that come into sight with strip i are seen by the rows from
@@ -76,15 +76,18 @@ class Cut {
     bool ordered =
         !a_.has_backward() || (strips_.back().columns == a_.keys && (a_.dq < 0 || a_.dk < 0 || a_.dq < a_.dk));
     bool cut = a_.mask.causal && a_.queries >= least_queries && share_ <= worthwhile;
-    joined_ = graph_.target == DeviceType::cuda && has_kernels(graph_, a_) &&
-              node(a_.softmax).call.out[0].dtype == a_.q.ref.dtype;
+    // 16-bit products of one strip are so short that a call for both is no faster (measured on an H200).
+    joined_ = (cut || a_.q.ref.dtype == DType::f32) && graph_.target == DeviceType::cuda && has_kernels(graph_, a_) &&
+              a_.mask.scale > 0 && node(a_.softmax).call.out[0].dtype == a_.q.ref.dtype;
     if (!a_.plain || !ordered || !(cut || joined_)) return "";
     if (!cut) strips_ = {{0, a_.queries, a_.keys, 1}};
     bool several = a_.heads != a_.kv_heads;
     bool whole = several && (a_.dv >= 0 || a_.dk >= 0);
     // In 16 bits rows of p begin at multiples of 128 bytes.
     p_ = matrix(a_.softmax, MemoryCategory::activation);
-    for (const Strip& s : strips_) forward(s, whole);
+    if (joined_ && a_.q.ref.dtype == DType::f32) forward_at_once(whole);
+    else
+      for (const Strip& s : strips_) forward(s, whole);
     if (a_.has_backward()) {
       bool in_place = a_.dv < 0 || a_.dv < std::min(a_.dq < 0 ? a_.dk : a_.dq, a_.dk < 0 ? a_.dq : a_.dk);
       // Small matrices leave multiprocessors idle: then dv, which reads p, runs beside ds.
@@ -137,18 +140,30 @@ class Cut {
   }
   double rows_share(const Strip& s) const { return double(s.rows) / double(a_.queries); }
 
-  // A product and the softmax that follows it, or its backward pass, as one call. `repeats`: how often it multiplies.
-  void weights(const OpDef& op, int at, int product, int softmax, std::initializer_list<Placed> in, const Placed& out,
-               const Strip& s, double repeats) {
+  // A call that stands for a product and a softmax, or for fp32's forward as a whole. `products`: how often the kernel multiplies; `tile`: see
+  // attention_weights.
+  void joined(const OpDef& op, int at, std::initializer_list<int> calls, std::initializer_list<Placed> in,
+              std::initializer_list<Placed> out, const Strip& s, double products, int64_t tile = 0) {
     AttentionAttrs attrs;
     attrs.scale = a_.mask.scale;
     attrs.causal = a_.mask.causal;
     attrs.causal_offset = a_.mask.causal_offset + s.begin;
-    const RangeNode* range = range_above({node(product).range, node(softmax).range}, op.name);
-    Node n = new_call(graph_, op, range, Attrs::of(attrs), in, {out}, node(product).call.math);
-    Cost whole = attention_cost(in.begin()[0].ref, in.begin()[1].ref, attrs, repeats);
-    put(at, product, std::move(n), s.chain, rows_share(s), whole.executed());
-    nodes_.back().second.cost.other_flops += node(softmax).cost.other_flops * rows_share(s);
+    attrs.tile = int32_t(tile);
+    const Node &first = node(calls.begin()[0]), &second = node(calls.begin()[1]);
+    Node n = new_call(graph_, op, range_above({first.range, second.range}, op.name), Attrs::of(attrs), in, out,
+                      first.call.math);
+    n.cost.executed_flops = attention_cost(in.begin()[0].ref, in.begin()[1].ref, attrs, products).executed();
+    for (int call : calls) {
+      n.cost.matmul_flops += rows_share(s) * node(call).cost.matmul_flops;
+      n.cost.other_flops += rows_share(s) * node(call).cost.other_flops;
+    }
+    n.chain = s.chain;
+    nodes_.emplace_back(at, std::move(n));
+  }
+  // With the values, for whose product the kernel has tensor cores, as cuBLASLt's fp32 has not. What whole sums read is zero beyond what is seen.
+  void forward_at_once(bool whole) {
+    joined(ops::attention_weights, a_.values, {a_.scores, a_.softmax, a_.values}, {a_.q, a_.k, a_.v}, {p_, a_.o},
+           {0, a_.queries, a_.keys, 1}, 3, whole || strips_.size() == 1 ? 0 : strips_[0].rows);
   }
 
   void softmax(int at, int like, std::initializer_list<Placed> in, const Placed& out, const Strip& s) {
@@ -167,7 +182,7 @@ class Cut {
   void forward(const Strip& s, bool whole) {
     Placed p = seen(p_, s), q = a_.q.part(2, s.begin, s.rows), k = a_.k.part(2, 0, s.columns);
     if (joined_) {
-      weights(ops::attention_weights, a_.values, a_.scores, a_.softmax, {q, k}, p, s, 2);
+      joined(ops::attention_weights, a_.values, {a_.scores, a_.softmax}, {q, k}, {p}, s, 2);
     } else {
       Placed scores = small_matrix(s, a_.scores);
       product(a_.values, a_.scores, grouped(q, a_, false), false, grouped(k, a_, true), true,
@@ -183,8 +198,8 @@ class Cut {
     int at = a_.dq >= 0 ? a_.dq : a_.dk >= 0 ? a_.dk : a_.softmax_backward;
     Placed ds = seen(ds_, s), grad_o = a_.grad_o.part(2, s.begin, s.rows), v = a_.v.part(2, 0, s.columns);
     if (joined_) {
-      weights(ops::attention_weights_backward, at, a_.dp, a_.softmax_backward,
-              {grad_o, v, a_.o.part(2, s.begin, s.rows), seen(p_, s)}, ds, s, 1);
+      joined(ops::attention_weights_backward, at, {a_.dp, a_.softmax_backward},
+             {grad_o, v, a_.o.part(2, s.begin, s.rows), seen(p_, s)}, {ds}, s, 1);
     } else {
       Placed dp = small_matrix(s, a_.dp);
       product(at, a_.dp, grouped(grad_o, a_, false), false, grouped(v, a_, true), true, grouped(dp, a_, false), s.chain,
@@ -210,10 +225,10 @@ class Cut {
     }
   }
   void whole_sum(int at, const Placed& weights, const Placed& rows, const Placed& to) {
-    product(at, at, joined(weights), true, joined(rows), false, to, 0, 1);
+    product(at, at, one_matrix(weights), true, one_matrix(rows), false, to, 0, 1);
   }
   // The heads of a group as rows of one matrix.
-  Placed joined(const Placed& p) {
+  Placed one_matrix(const Placed& p) {
     Placed j = p;
     int64_t group = a_.heads / a_.kv_heads;
     possible_ = possible_ && p.ref.strides[1] == a_.queries * p.ref.strides[2];
