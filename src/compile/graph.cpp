@@ -24,6 +24,15 @@ Span span_of(const TensorRef& t, int64_t offset) {
   return {offset, offset + (last + 1) * size_of(t.dtype)};
 }
 
+bool Buffer::is_unread(Span span) const {
+  for (bool moved = true; moved && span.begin < span.end;) {
+    moved = false;
+    for (const Span& s : unread)
+      if (s.begin <= span.begin && span.begin < s.end) span.begin = s.end, moved = true;
+  }
+  return span.begin >= span.end;
+}
+
 namespace {
 
 struct Extent {

@@ -38,6 +38,8 @@ struct Buffer {
       {};               // of existing memory, what nobody reads after the step: gradients of leaves that it has reset
   int64_t offset = -1;  // by the plan, in the arena …
   int over = -1;        // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
+
+  bool is_unread(Span span) const;  // all of it, of one leaf or of several side by side
 };
 
 // Where an operand lies.

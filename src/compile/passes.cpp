@@ -4,12 +4,15 @@ namespace sinter::compile {
 
 std::span<const Pass> all_passes() {
   static const Pass passes[] = {
+      {"constants", "what follows from constants alone is computed once, and others know their constants",
+       fold_constants},
       {"dce", "calls whose results nobody reads are dropped", remove_dead_code},
       {"cse", "calls that compute the same again are dropped", merge_equal_calls},
       {"flash", "attention that is spelled out becomes the attention op, which stores no scores", use_flash},
       {"causal", "naive attention works in strips of rows, each on what its rows see, and stores no scores (CUDA)",
        cut_causal_attention},
       {"loss", "logits become their gradient where they lie, as their loss is computed", loss_in_place},
+      {"join", "products of one input with weights that lie one after the other become one (CUDA)", join_products},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
        fuse_pointwise},
       {"rows", "ops on whole rows take in their pointwise neighbours (CUDA)", fuse_rows},

@@ -13,11 +13,13 @@ struct Pass {
 };
 std::span<const Pass> all_passes();
 
+Report fold_constants(Graph& graph);
 Report remove_dead_code(Graph& graph);
 Report merge_equal_calls(Graph& graph);
 Report use_flash(Graph& graph);
 Report cut_causal_attention(Graph& graph);
 Report loss_in_place(Graph& graph);
+Report join_products(Graph& graph);
 Report fuse_pointwise(Graph& graph);
 Report fuse_rows(Graph& graph);
 Report add_by_product(Graph& graph);

@@ -74,7 +74,7 @@ Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs
   return n;
 }
 
-const RangeNode* range_above(std::initializer_list<const RangeNode*> ranges, const char* name) {
+const RangeNode* range_above(const std::vector<const RangeNode*>& ranges, const char* name) {
   auto holds = [](const RangeNode* outer, const RangeNode* r) {
     while (r && r != outer) r = r->parent;
     return r == outer;

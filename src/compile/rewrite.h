@@ -32,7 +32,7 @@ Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs
               uint32_t accumulate = 0);
 
 // A place of that name under all of these.
-const RangeNode* range_above(std::initializer_list<const RangeNode*> ranges, const char* name);
+const RangeNode* range_above(const std::vector<const RangeNode*>& ranges, const char* name);
 
 // Calls to put in the place of others, and when all are known, does it.
 class Replacement {

@@ -54,7 +54,7 @@ class Generated : public testing::Test {
           continue;
         }
         double e = normwise_error(c->eager[i], exact[i]), g = normwise_error(got[i], exact[i]);
-        EXPECT_LE(g, 2 * e + roundoff(DType::bf16)) << "result " << i;
+        EXPECT_LE(g, 2 * (e + roundoff(DType::bf16))) << "result " << i;
         eager_error += e * e, error += g * g;
       }
     }

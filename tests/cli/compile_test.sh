@@ -179,7 +179,7 @@ for r, single in zip(several, one):
 END
 fi
 "$SINTER" bench model $run --ablate > "$work/ablate.txt" 2> /dev/null
-for text in ' eager ' 'compiled: none' 'compiled: dce ' '+graph'; do has "$work/ablate.txt" "$text"; done
+for text in ' eager ' 'compiled: none' 'compiled: constants ' '+graph'; do has "$work/ablate.txt" "$text"; done
 
 # A replayed call keeps the range it was traced in.
 "$SINTER" profile model $run --mode compiled > "$work/profile.txt" 2> /dev/null

@@ -5,7 +5,7 @@
 namespace sinter {
 namespace {
 
-constexpr int op_count = 18;
+constexpr int op_count = 23;
 
 bool broadcasts(const Dims& a, const Dims& b) {
   for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i) {
@@ -15,10 +15,18 @@ bool broadcasts(const Dims& a, const Dims& b) {
   return true;
 }
 
+// Products of one input with weights that lie one after the other.
+Tensor side_by_side(const Tensor& x, const Tensor& from) {
+  int64_t k = x.size(1);
+  auto weight = [&](int64_t i) { return reshape(slice(reshape(from, {-1}), 0, i * 4 * k, 4 * k), {4, k}); };
+  return tanh(mul(linear(x, weight(0)), silu(linear(x, weight(1)))));
+}
+
 // Any op on any operands: what does not fit falls back on something that does.
 Tensor apply(int op, const Tensor& a, const Tensor& b) {
   bool two = broadcasts(a.dims(), b.dims());
   int last = a.rank() - 1;
+  auto constant = [&](const Dims& dims, double value) { return full(dims, value, a.dtype(), a.device()); };
   switch (op) {
     case 0: return two ? add(a, b) : neg(a);
     case 1: return two ? tanh(mul(a, b)) : sigmoid(a);
@@ -38,6 +46,11 @@ Tensor apply(int op, const Tensor& a, const Tensor& b) {
                                                               : copy(a);
     case 16: return tanh(a);
     case 17: return sigmoid(a);
+    case 18: return mul(constant(a.dims(), 1), a);
+    case 19: return add(a, neg(constant({}, 0)));
+    case 20: return sub(a, affine(square(constant({1}, 0.5)), 2, 0.25));
+    case 21: return div(a, exp(constant({}, 0.5)));
+    case 22: return a.rank() == 2 && b.numel() >= 8 * a.size(1) ? side_by_side(a, b) : a;
     case 14: return two ? div(a, affine(square(b), 1, 1)) : a;
     default: return reshape(a, a.dims());
   }
@@ -65,7 +78,7 @@ Tensor loss_of(const Program& p, const std::vector<Tensor>& leaves) {
 }
 
 Program random_program(Rng& rng) {
-  const std::vector<Dims> shapes{{}, {3}, {2, 3}, {3, 2}, {2, 1}, {1, 3}, {2, 2, 3}};
+  const std::vector<Dims> shapes{{}, {3}, {2, 3}, {3, 2}, {2, 1}, {1, 3}, {2, 2, 3}, {4, 2}, {8, 4}};
   Program p;
   int leaves = int(integer(rng, 1, 4)), steps = int(integer(rng, 3, 14));
   for (int i = 0; i < leaves; ++i) p.leaves.push_back(shapes[size_t(integer(rng, 0, int64_t(shapes.size())))]);
@@ -74,7 +87,7 @@ Program random_program(Rng& rng) {
     auto pick = [&] { return int(integer(rng, std::max<int64_t>(0, leaves + i - 4), leaves + i)); };
     // Sums and copies hand the same gradient to several inputs: they come most often.
     int op = integer(rng, 0, 2) ? int(integer(rng, 0, op_count))
-                                : std::vector<int>{0, 0, 2, 3, 5, 6, 16, 17}[size_t(integer(rng, 0, 8))];
+                                : std::vector<int>{0, 0, 2, 3, 5, 6, 16, 17, 22}[size_t(integer(rng, 0, 9))];
     p.steps.push_back({op, pick(), pick()});
   }
   for (int i = 0; i < leaves; ++i) p.losses.push_back(i);  // so that every leaf matters

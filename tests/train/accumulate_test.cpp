@@ -84,8 +84,8 @@ TEST(Accumulation, CompiledEqualsEagerBitForBit) {
 TEST(AccumulationGpu, CompiledEqualsEagerBitForBit) {
   SINTER_REQUIRE_GPU();
   for (const char* dtype : {"fp32", "bf16", "fp16"})
-    for (const compile::CompileOptions& how :
-         {compile::CompileOptions{{"beta", "fuse", "rows", "fold"}}, {{"beta", "fuse", "rows", "fold", "graph"}}})
+    for (const compile::CompileOptions& how : {compile::CompileOptions{{"join", "beta", "fuse", "rows", "fold"}},
+                                               {{"join", "beta", "fuse", "rows", "fold", "graph"}}})
       expect_same_bits(dtype, 0, DeviceType::cuda, how);
 }
 

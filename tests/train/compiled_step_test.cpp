@@ -173,9 +173,10 @@ TEST(CompiledStep, TurnsAWrongTokenIdIntoNaN) {
 TEST(CompiledStepGpu, EqualsEagerBitForBitWhereNothingIsFused) {
   SINTER_REQUIRE_GPU();
   for (const Case& k : cases)
-    for (const compile::CompileOptions& how : {compile::CompileOptions{{"beta", "fuse", "rows", "fold"}},
-                                               {{"beta", "fuse", "rows", "fold", "dce", "cse", "plan", "graph"}},
-                                               {{"beta", "fuse", "rows", "fold", "graph"}}})
+    for (const compile::CompileOptions& how :
+         {compile::CompileOptions{{"join", "beta", "fuse", "rows", "fold"}},
+          {{"join", "beta", "fuse", "rows", "fold", "dce", "cse", "plan", "graph"}},
+          {{"join", "beta", "fuse", "rows", "fold", "graph"}}})
       expect_same_bits(k, DeviceType::cuda, how);
 }
 

@@ -91,10 +91,9 @@ Report fold_updates(Graph& graph) {
       const Node& gradient = graph.nodes[w];
       if (gradient.op != &ops::linear_weight_grad || gradient.out[0].buffer != update.in[1].buffer) continue;
       Span span = span_of(gradient.call.out[0], gradient.out[0].offset);
-      const std::vector<Span>& unread = graph.buffers[size_t(gradient.out[0].buffer)].unread;
       bool free = !gradient.call.accumulates(0) && all.contains(span) &&
                   span.end - span.begin == numel(gradient.call.out[0]) * size && has_kernel(graph, gradient) &&
-                  std::any_of(unread.begin(), unread.end(), [&](const Span& s) { return s.contains(span); });
+                  graph.buffers[size_t(gradient.out[0].buffer)].is_unread(span);
       for (size_t i = 0; i < count && free; ++i)
         free = i == w || i == u || !touches(graph.nodes[i], gradient.out[0].buffer, span);
       if (!free) continue;

@@ -6,6 +6,7 @@
 #include "backend/generated/fused_source.h"
 #include "backend/workspace.h"
 #include "compile/passes/fusion.h"
+#include "ops/rules.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
@@ -125,6 +126,25 @@ bool swiglu_backward(FusionGroup& g, const Node& n) {
   return true;
 }
 
+// A pointwise call on columns of a wider tensor, which `fuse` leaves alone: parts of a joined product.
+bool is_pointwise_on_parts(const Graph& graph, const Node& n) {
+  Node whole = n;  // as if its tensors were
+  bool fits = true, part = false;
+  auto check = [&](const Operand& o, TensorRef& t) {
+    if (numel(t) == 1 || is_contiguous(t)) return;
+    part = true;
+    fits = fits && rules::rows(t, 0, {}) && takes_vectors(o, t);
+    for (int d = t.rank - 1, stride = 1; d >= 0; stride *= int(t.dims[d--])) t.strides[d] = stride;
+  };
+  for (int i = 0; i < n.call.n_in; ++i) check(n.in[i], whole.call.in[i]);
+  for (int j = 0; j < n.call.n_out; ++j) check(n.out[j], whole.call.out[j]);
+  return part && fits && is_pointwise(graph, whole);
+}
+bool pointwise_on_parts(FusionGroup& g, const Node& n) {
+  g.need_rows(last_dim(n.call.out[0]));
+  return expand_pointwise(g, n);
+}
+
 // What `fuse` made.
 bool elements_fused_before(FusionGroup& g, const Node& n) {
   const FusedProgram& p = *n.call.attrs.as<FusedAttrs>().program;
@@ -154,6 +174,13 @@ FusionGroup::Expand expansion(const Graph& graph, const Node& n) {
   if (is_pointwise(graph, n) || (n.op == &ops::fused && n.call.attrs.as<FusedAttrs>().program->row_length == 0)) {
     n.for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) { fits = fits && aligned(o, t); });
     return !fits ? nullptr : n.op == &ops::fused ? FusionGroup::Expand(elements_fused_before) : expand_pointwise;
+  }
+  if (is_pointwise_on_parts(graph, n)) {
+    const TensorRef& out = n.call.out[0];
+    n.for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) {
+      fits = fits && aligned(o, t) && (numel(t) == 1 || last_dim(t) == last_dim(out));
+    });
+    return fits && last_dim(out) <= max_fused_row && last_dim(out) % 4 == 0 ? pointwise_on_parts : nullptr;
   }
   for (const RowOp& r : row_ops) {
     if (n.op != r.op) continue;

@@ -95,9 +95,7 @@ std::vector<Space> overwritten(const Graph& graph) {
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (unfit[b] || (ranges[b].empty() && buffer.unread.empty())) continue;
-    for (Range& r : ranges[b])
-      r.unread =
-          std::any_of(buffer.unread.begin(), buffer.unread.end(), [&](const Span& s) { return s.contains(r.span); });
+    for (Range& r : ranges[b]) r.unread = buffer.is_unread(r.span);
     // What is never touched counts as a range that lasts no time.
     for (const Span& s : buffer.unread) {
       auto touched = [&](const Span& other) { return other.overlaps(s); };
