@@ -76,6 +76,7 @@ for step in "$@"; do
     record sizes_fp32_tf32 bench model --device cuda --size "$sizes" --dtype fp32,tf32 --mode compiled --warmup 3 --steps 4
     record b8 bench model --device cuda --size small,xl,2.7B --dtype bf16 --batch 8 --ctx 1024 --mode eager,compiled --warmup 3 --steps 8
     record gpt2 bench model --device cuda --size small --d-ff 2048 --vocab 50304 --dtype bf16 --batch 32 --ctx 1024 --mode eager,compiled --warmup 3
+    record clipped bench model --device cuda --size "$sizes" --dtype bf16 --mode compiled --clip 1 --warmup 4
     record passes bench model --device cuda --size small,xl --dtype bf16 --ablate --warmup 4
     for dtype in bf16 fp32; do
       record attention_$dtype bench attention --device cuda --attention naive,flash --mode eager,compiled --dtype $dtype --warmup 3 --steps 20 --seconds 0.2

@@ -40,10 +40,9 @@ Json to_json(const AttentionConfig& c) {
 std::string algorithm_text(const AttentionConfig& c) {
   if (c.attention.kind != AttentionKind::naive)
     return fmt::format("compiled {} is the same kernel, replayed", name_of(c.attention.kind));
-  return c.causal ? "compiled naive is still naive: the scores and probabilities that the mask leaves are computed and "
-                    "stored, "
-                    "in strips of rows where there are many"
-                  : "compiled naive is still naive: all scores and probabilities are computed and stored";
+  return "compiled naive is still naive: the probabilities that the mask leaves are computed and stored, in strips of "
+         "rows "
+         "where there are many; on a GPU the scores of long rows are not";
 }
 
 void check_config(const AttentionConfig& c) {

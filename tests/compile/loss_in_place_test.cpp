@@ -2,6 +2,8 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "backend/device.h"
+#include "backend/workspace.h"
 #include "compile/compiled.h"
 #include "ops/table.h"
 #include "support/gpu.h"
@@ -71,6 +73,52 @@ TEST(LossInPlace, GivesWhatEagerGives) { expect_eagers(DeviceType::cpu); }
 TEST(LossInPlaceGpu, GivesWhatEagerGives) {
   SINTER_REQUIRE_GPU();
   expect_eagers(DeviceType::cuda);
+}
+
+// The kernel alone, on logits of any width and row length, against the two it stands for.
+void expect_both_kernels(DeviceType device) {
+  Rng rng(41);
+  for (int i = 0; i < 30; ++i)
+    for (DType type : {DType::f32, DType::bf16, DType::f16}) {
+      int64_t rows = integer(rng, 1, 40), vocabulary = integer(rng, 1, i % 5 ? 300 : 12000), wider = integer(rng, 0, 9);
+      Tensor wide = empty({rows, vocabulary + wider}, DType::f32, DeviceType::cpu);
+      fill_normal(wide, 6, uint64_t(i), 1, 3);
+      wide = to(cast(wide, type), device);
+      Tensor logits = slice(wide, 1, 0, vocabulary);
+      std::vector<int64_t> ids;
+      for (int64_t r = 0; r < rows; ++r) ids.push_back(integer(rng, 0, vocabulary));
+      Tensor targets = from_vector(ids, {rows}, device), dloss = full({}, 0.5, DType::f32, device);
+      Tensor loss = full({}, NAN, DType::f32, device), one = copy(loss), lse = empty({rows}, DType::f32, device);
+      Tensor expected = empty({rows, vocabulary}, type, device);
+      auto call = [&](std::initializer_list<TensorRef> in, std::initializer_list<TensorRef> out) {
+        KernelCall c{};
+        for (const TensorRef& t : in) c.in[c.n_in++] = t;
+        for (const TensorRef& t : out) c.out[c.n_out++] = t;
+        c.stream = current_stream(device);
+        c.workspace_bytes = workspace::cross_entropy(c, device);
+        return c;
+      };
+      const KernelTable& kernels = backend_of(device).kernels();
+      Tensor scratch = empty({8 * rows}, DType::u8, device);
+      KernelCall forward = call({logits.ref(), targets.ref()}, {loss.ref(), lse.ref()});
+      KernelCall in_place = call({logits.ref(), targets.ref(), dloss.ref()}, {one.ref()});
+      forward.workspace = in_place.workspace = scratch.data();
+      kernels.cross_entropy(forward);
+      kernels.cross_entropy_backward(call({logits.ref(), targets.ref(), lse.ref(), dloss.ref()}, {expected.ref()}));
+      Tensor beyond = copy(slice(wide, 1, vocabulary, wider));
+      kernels.cross_entropy(in_place);
+      std::string what = fmt::format("{} rows of {} and {} more, {}", rows, vocabulary, wider, name_of(type));
+      EXPECT_LT(normwise_error(to_vector(one), to_vector(loss)), 1e-6) << what;
+      if (vocabulary > 1) {
+        EXPECT_LT(normwise_error(to_vector(logits), to_vector(expected)), type == DType::f32 ? 1e-5 : 1e-3) << what;
+      }
+      EXPECT_TRUE(same_bits(beyond, copy(slice(wide, 1, vocabulary, wider)))) << what;
+    }
+}
+TEST(CrossEntropyInPlace, IsBothKernels) { expect_both_kernels(DeviceType::cpu); }
+TEST(CrossEntropyInPlaceGpu, IsBothKernels) {
+  SINTER_REQUIRE_GPU();
+  expect_both_kernels(DeviceType::cuda);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ template <class T> __device__ __forceinline__ int head_of(const T* row, int n) {
 }
 
 // log2 of the sum of 2^(x log2 e) over a row, in every thread.
-template <class T> __device__ __forceinline__ float log2_of_sum(const T* x, int n, float (&slots)[2][8]) {
+template <int threads, class T>
+__device__ __forceinline__ float log2_of_sum(const T* x, int n, float (&slots)[2][threads / 32]) {
   constexpr int V = vector_length<T>;
   int head = head_of(x, n), vectors = (n - head) / V;
   ExpSum e;
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_co
   __shared__ float slots[2][8];
   int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(a.logits) + row * a.stride;
-  float lse = log2_of_sum(x, a.vocabulary, slots) * ln_2;
+  float lse = log2_of_sum<threads>(x, a.vocabulary, slots) * ln_2;
   if (threadIdx.x == 0) {
     a.lse[row] = lse;
     a.row_loss[row] = loss_of_row(x, load<int64_t>(a.targets, a.target_type, row), a.vocabulary, lse);
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(1024) mean_of_rows(float* loss, const double* 
 }
 
 // dx may be x: every element is read and written by one thread. lse in base 2.
-template <class T>
+template <int threads, class T>
 __device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int target, float lse, float factor) {
   constexpr int V = vector_length<T>;
   auto gradient = [&](float v, int j) { return (fast_exp2(fmaf(v, log2_e, -lse)) - float(j == target)) * factor; };
@@ -130,20 +131,23 @@ __device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int ta
 template <class T>
 __global__ void __launch_bounds__(threads) cross_entropy_gradient(const __grid_constant__ CrossEntropyArgs a) {
   int64_t row = blockIdx.x;
-  gradient_of_row(static_cast<T*>(a.dlogits) + row * a.out_stride, static_cast<const T*>(a.logits) + row * a.stride,
-                  a.vocabulary, int(load<int64_t>(a.targets, a.target_type, row)), a.lse[row] * log2_e,
-                  load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+  gradient_of_row<threads>(static_cast<T*>(a.dlogits) + row * a.out_stride,
+                           static_cast<const T*>(a.logits) + row * a.stride, a.vocabulary,
+                           int(load<int64_t>(a.targets, a.target_type, row)), a.lse[row] * log2_e,
+                           load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
 }
 
+// Wide blocks, so that the rows on the device at a time fit the L2 cache, and are still there when their gradient is computed.
+constexpr int wide = 1024;
 template <class T>
-__global__ void __launch_bounds__(threads) cross_entropy_in_place(const __grid_constant__ CrossEntropyArgs a) {
-  __shared__ float slots[2][8];
+__global__ void __launch_bounds__(wide) cross_entropy_in_place(const __grid_constant__ CrossEntropyArgs a) {
+  __shared__ float slots[2][wide / 32];
   int64_t row = blockIdx.x, target = load<int64_t>(a.targets, a.target_type, row);
   T* x = static_cast<T*>(a.dlogits) + row * a.stride;
-  float lse = log2_of_sum(x, a.vocabulary, slots);
+  float lse = log2_of_sum<wide>(x, a.vocabulary, slots);
   if (threadIdx.x == 0) a.row_loss[row] = loss_of_row(x, target, a.vocabulary, lse * ln_2);
   __syncthreads();  // the target's logit has been read
-  gradient_of_row(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+  gradient_of_row<wide>(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
 }
 
 CrossEntropyArgs args_of(const Rows& logits, const TensorRef& targets) {
@@ -178,7 +182,7 @@ void cross_entropy(const KernelCall& call) {
     with_float_type("cross_entropy", logits.dtype, [&](auto t) {
       using T = decltype(t);
       launch("cross_entropy", in_place ? cross_entropy_in_place<T> : cross_entropy_forward<T>,
-             grid_of("cross_entropy", logits.rows), threads, stream_of(call), a);
+             grid_of("cross_entropy", logits.rows), in_place ? wide : threads, stream_of(call), a);
     });
   launch("cross_entropy", mean_of_rows, 1, 1024, stream_of(call), call.out[0].as<float>(), a.row_loss, logits.rows);
 }
