@@ -43,9 +43,8 @@ template <class T> __device__ __forceinline__ int head_of(const T* row, int n) {
   return head < n ? head : n;
 }
 
-// log2 of the sum of 2^(x log2 e) over a row, in every thread.
-template <int threads, class T>
-__device__ __forceinline__ float log2_of_sum(const T* x, int n, float (&slots)[2][threads / 32]) {
+// The logarithm of the sum of exponentials of a row, in every thread.
+template <class T> __device__ __forceinline__ float log_of_sum(const T* x, int n, float (&slots)[2][threads / 32]) {
   constexpr int V = vector_length<T>;
   int head = head_of(x, n), vectors = (n - head) / V;
   ExpSum e;
@@ -70,7 +69,7 @@ __device__ __forceinline__ float log2_of_sum(const T* x, int n, float (&slots)[2
   int tail = head + vectors * V + threadIdx.x;
   if (tail < n) single(tail);
   float m = block_reduce<threads>(e.m, Max{}, slots[0]);
-  return m + log2f(block_reduce<threads>(e.sum * fast_exp2(e.m - m), Add{}, slots[1]));
+  return (m + log2f(block_reduce<threads>(e.sum * fast_exp2(e.m - m), Add{}, slots[1]))) * ln_2;
 }
 
 template <class T> __device__ __forceinline__ double loss_of_row(const T* x, int64_t target, int n, float lse) {
@@ -83,7 +82,7 @@ __global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_co
   __shared__ float slots[2][8];
   int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(a.logits) + row * a.stride;
-  float lse = log2_of_sum<threads>(x, a.vocabulary, slots) * ln_2;
+  float lse = log_of_sum(x, a.vocabulary, slots);
   if (threadIdx.x == 0) {
     a.lse[row] = lse;
     a.row_loss[row] = loss_of_row(x, load<int64_t>(a.targets, a.target_type, row), a.vocabulary, lse);
@@ -98,10 +97,11 @@ __global__ void __launch_bounds__(1024) mean_of_rows(float* loss, const double* 
   if (threadIdx.x == 0) *loss = float(sum / double(rows));
 }
 
-// dx may be x: every element is read and written by one thread. lse in base 2.
-template <int threads, class T>
+// dx may be x: every element is read and written by one thread.
+template <class T>
 __device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int target, float lse, float factor) {
   constexpr int V = vector_length<T>;
+  lse *= log2_e;
   auto gradient = [&](float v, int j) { return (fast_exp2(fmaf(v, log2_e, -lse)) - float(j == target)) * factor; };
 
   // Vectors need both rows to sit alike between 16-byte boundaries.
@@ -131,23 +131,21 @@ __device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int ta
 template <class T>
 __global__ void __launch_bounds__(threads) cross_entropy_gradient(const __grid_constant__ CrossEntropyArgs a) {
   int64_t row = blockIdx.x;
-  gradient_of_row<threads>(static_cast<T*>(a.dlogits) + row * a.out_stride,
-                           static_cast<const T*>(a.logits) + row * a.stride, a.vocabulary,
-                           int(load<int64_t>(a.targets, a.target_type, row)), a.lse[row] * log2_e,
-                           load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+  gradient_of_row(static_cast<T*>(a.dlogits) + row * a.out_stride, static_cast<const T*>(a.logits) + row * a.stride,
+                  a.vocabulary, int(load<int64_t>(a.targets, a.target_type, row)), a.lse[row],
+                  load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
 }
 
-// Wide blocks, so that the rows on the device at a time fit the L2 cache, and are still there when their gradient is computed.
-constexpr int wide = 1024;
+// The bits of the two kernels above.
 template <class T>
-__global__ void __launch_bounds__(wide) cross_entropy_in_place(const __grid_constant__ CrossEntropyArgs a) {
-  __shared__ float slots[2][wide / 32];
+__global__ void __launch_bounds__(threads) cross_entropy_in_place(const __grid_constant__ CrossEntropyArgs a) {
+  __shared__ float slots[2][threads / 32];
   int64_t row = blockIdx.x, target = load<int64_t>(a.targets, a.target_type, row);
   T* x = static_cast<T*>(a.dlogits) + row * a.stride;
-  float lse = log2_of_sum<wide>(x, a.vocabulary, slots);
-  if (threadIdx.x == 0) a.row_loss[row] = loss_of_row(x, target, a.vocabulary, lse * ln_2);
+  float lse = log_of_sum(x, a.vocabulary, slots);
+  if (threadIdx.x == 0) a.row_loss[row] = loss_of_row(x, target, a.vocabulary, lse);
   __syncthreads();  // the target's logit has been read
-  gradient_of_row<wide>(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+  gradient_of_row(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
 }
 
 CrossEntropyArgs args_of(const Rows& logits, const TensorRef& targets) {
@@ -182,7 +180,7 @@ void cross_entropy(const KernelCall& call) {
     with_float_type("cross_entropy", logits.dtype, [&](auto t) {
       using T = decltype(t);
       launch("cross_entropy", in_place ? cross_entropy_in_place<T> : cross_entropy_forward<T>,
-             grid_of("cross_entropy", logits.rows), in_place ? wide : threads, stream_of(call), a);
+             grid_of("cross_entropy", logits.rows), threads, stream_of(call), a);
     });
   launch("cross_entropy", mean_of_rows, 1, 1024, stream_of(call), call.out[0].as<float>(), a.row_loss, logits.rows);
 }
