@@ -144,7 +144,7 @@ run="$shape --device cpu --dtype bf16 --warmup 1 --steps 3"
 for text in ' eager ' ' compiled ' 'speed-up' 'floor ms' '× floor' 'Before the first timed pass' 'first run ms' 'compile time ms'; do has "$work/bench.txt" "$text"; done
 for field in '"mode": "eager"' '"mode": "compiled"' '"passes": "all"' '"trace_ms"' '"arena_bytes"'; do has "$work/b.json" "$field"; done
 [ "$(grep -c '"loss":' "$work/b.json")" -eq 2 ] || fail "bench model: not two losses"
-[ "$(grep '"loss"' "$work/b.json" | sort -u | wc -l)" -eq 1 ] || fail "compiled has another loss: $(grep '"loss"' "$work/b.json")"
+[ "$(grep '"loss":' "$work/b.json" | sort -u | wc -l)" -eq 1 ] || fail "compiled has another loss: $(grep '"loss":' "$work/b.json")"
 if [ -n "$python" ]; then
   "$python" - "$work/b.json" <<'END' || fail "the results of eager and compiled are not as they should be"
 import json, sys

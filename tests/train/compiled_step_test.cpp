@@ -174,9 +174,9 @@ TEST(CompiledStepGpu, EqualsEagerBitForBitWhereNothingIsFused) {
   SINTER_REQUIRE_GPU();
   for (const Case& k : cases)
     for (const compile::CompileOptions& how :
-         {compile::CompileOptions{{"join", "beta", "fuse", "rows", "fold"}},
-          {{"join", "beta", "fuse", "rows", "fold", "dce", "cse", "plan", "graph"}},
-          {{"join", "beta", "fuse", "rows", "fold", "graph"}}})
+         {compile::CompileOptions{{"join", "beta", "fuse", "rows", "fold", "causal"}},
+          {{"join", "beta", "fuse", "rows", "fold", "causal", "dce", "cse", "plan", "graph"}},
+          {{"join", "beta", "fuse", "rows", "fold", "causal", "graph"}}})
       expect_same_bits(k, DeviceType::cuda, how);
 }
 
