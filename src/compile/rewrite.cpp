@@ -15,6 +15,18 @@ template <class F> void for_each_touch(const Graph& graph, const Placed& tensor,
 
 }  // namespace
 
+bool same_layout(const TensorRef& a, const TensorRef& b) {
+  bool same = a.rank == b.rank;
+  for (int d = 0; same && d < a.rank; ++d)
+    same = a.dims[d] == b.dims[d] && (a.dims[d] == 1 || a.strides[d] == b.strides[d]);
+  return same;
+}
+
+bool same_place(const Placed& a, const Placed& b) {
+  return a.at.buffer == b.at.buffer && a.at.offset == b.at.offset && a.ref.dtype == b.ref.dtype &&
+         same_layout(a.ref, b.ref);
+}
+
 bool is_written(const Graph& graph, const Placed& tensor, int from, int to) {
   bool any = false;
   for_each_touch(graph, tensor, from, to, [&](bool writes) { any |= writes; });

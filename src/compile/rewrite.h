@@ -18,6 +18,14 @@ struct Placed {
   }
 };
 
+inline Placed input(const Node& n, int i) { return {n.in[i], n.call.in[i]}; }
+inline Placed output(const Node& n, int i = 0) { return {n.out[i], n.call.out[i]}; }
+
+// The same shape, and the same strides where a dimension has more than one element.
+bool same_layout(const TensorRef& a, const TensorRef& b);
+// … in the same memory, of the same type.
+bool same_place(const Placed& a, const Placed& b);
+
 // Whether a call in [from, to) writes into it, or touches it at all.
 bool is_written(const Graph& graph, const Placed& tensor, int from, int to);
 bool is_touched(const Graph& graph, const Placed& tensor, int from, int to);

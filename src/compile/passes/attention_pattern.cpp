@@ -11,9 +11,6 @@
 namespace sinter::compile {
 namespace {
 
-Placed input(const Node& n, int i) { return {n.in[i], n.call.in[i]}; }
-Placed output(const Node& n) { return {n.out[0], n.call.out[0]}; }
-
 // A tensor as rows with one stride between them.
 struct RowLayout {
   int64_t rows = 1, columns = 0, stride = 0;
@@ -36,14 +33,6 @@ std::optional<RowLayout> rows_of(const TensorRef& t) {
 bool same_rows(const Placed& written, const Placed& read) {
   auto a = rows_of(written.ref), b = rows_of(read.ref);
   return written.at.offset == read.at.offset && written.ref.dtype == read.ref.dtype && a && b && *a == *b;
-}
-
-bool same_place(const Placed& a, const Placed& b) {
-  bool same = a.at.buffer == b.at.buffer && a.at.offset == b.at.offset && a.ref.dtype == b.ref.dtype &&
-              a.ref.rank == b.ref.rank;
-  for (int d = 0; same && d < a.ref.rank; ++d)
-    same = a.ref.dims[d] == b.ref.dims[d] && (a.ref.dims[d] == 1 || a.ref.strides[d] == b.ref.strides[d]);
-  return same;
 }
 
 // A matrix operand, transposed or not, as (batch, heads, rows, columns). Rank 0: it has too many dimensions.

@@ -50,15 +50,6 @@ std::optional<Product> product_at(const Graph& graph, int call) {
   return p;
 }
 
-bool same_place(const Placed& a, const Placed& b) {
-  if (a.at.buffer != b.at.buffer || a.at.offset != b.at.offset || a.ref.dtype != b.ref.dtype ||
-      a.ref.rank != b.ref.rank)
-    return false;
-  for (int d = 0; d < a.ref.rank; ++d)
-    if (a.ref.dims[d] != b.ref.dims[d] || (a.ref.dims[d] != 1 && a.ref.strides[d] != b.ref.strides[d])) return false;
-  return true;
-}
-
 bool are_alike(const Graph& graph, const Product& a, const Product& b) {
   const Node &x = graph.nodes[size_t(a.call)], &y = graph.nodes[size_t(b.call)];
   if (x.op != y.op || x.call.math != y.call.math ||

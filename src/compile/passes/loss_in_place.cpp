@@ -10,16 +10,6 @@
 namespace sinter::compile {
 namespace {
 
-Placed input(const Node& n, int i) { return {n.in[i], n.call.in[i]}; }
-Placed output(const Node& n, int i) { return {n.out[i], n.call.out[i]}; }
-
-bool same(const Placed& a, const Placed& b) { return a.at.buffer == b.at.buffer && a.at.offset == b.at.offset; }
-bool same_layout(const TensorRef& a, const TensorRef& b) {
-  bool same = a.dtype == b.dtype && a.rank == b.rank;
-  for (int d = 0; same && d < a.rank; ++d) same = a.dims[d] == b.dims[d] && a.strides[d] == b.strides[d];
-  return same;
-}
-
 // The step's own, and only these calls touch it from the first of them on.
 bool is_only_for(const Graph& graph, int buffer, std::initializer_list<int> calls) {
   const Buffer& b = graph.buffers[size_t(buffer)];
@@ -47,7 +37,8 @@ int backward_of(const Graph& graph, int forward) {
   const Node& f = graph.nodes[size_t(forward)];
   for (size_t i = size_t(forward) + 1; i < graph.nodes.size(); ++i) {
     const Node& b = graph.nodes[i];
-    if (b.op == &ops::cross_entropy_backward && same(input(b, 0), input(f, 0)) && same(input(b, 2), output(f, 1)))
+    if (b.op == &ops::cross_entropy_backward && same_place(input(b, 0), input(f, 0)) &&
+        same_place(input(b, 2), output(f, 1)))
       return int(i);
   }
   return -1;
@@ -55,8 +46,7 @@ int backward_of(const Graph& graph, int forward) {
 
 bool can_join(const Graph& graph, int forward, int backward) {
   const Node &f = graph.nodes[size_t(forward)], &b = graph.nodes[size_t(backward)];
-  return same(input(f, 1), input(b, 1)) && same_layout(f.call.in[0], b.call.in[0]) &&
-         same_layout(b.call.in[0], b.call.out[0]) && !b.call.accumulate &&
+  return same_place(input(f, 1), input(b, 1)) && same_layout(b.call.in[0], b.call.out[0]) && !b.call.accumulate &&
          is_only_for(graph, f.in[0].buffer, {forward, backward}) &&
          is_only_for(graph, f.out[1].buffer, {forward, backward}) &&
          is_written_only_by(graph, b.out[0].buffer, backward) &&

@@ -4,6 +4,7 @@
 
 #include "backend/workspace.h"
 #include "compile/passes.h"
+#include "compile/rewrite.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
@@ -14,13 +15,6 @@ using workspace::numel;
 bool is_product(const Node& n) {
   return (n.op == &ops::linear || n.op == &ops::matmul || n.op == &ops::linear_input_grad) && n.call.n_in == 2 &&
          n.call.accumulate == 0;
-}
-
-bool same_layout(const TensorRef& a, const TensorRef& b) {
-  if (a.rank != b.rank) return false;
-  for (int d = 0; d < a.rank; ++d)
-    if (a.dims[d] != b.dims[d] || (a.dims[d] != 1 && a.strides[d] != b.strides[d])) return false;
-  return true;
 }
 
 bool writes(const Node& n, const Operand& x, const TensorRef& t) {
