@@ -4,6 +4,7 @@
 #include "autograd/tape.h"
 #include "nn/transformer.h"
 #include "ops/table.h"
+#include "support/model_step.h"
 #include "support/random_net.h"
 #include "train/trainer.h"
 
@@ -90,32 +91,15 @@ TEST_F(Generated, RowKernelsEqualTheirCalls) {
 }
 
 // A Transformer's step: the norms and what surrounds them.
-struct ModelStep {
-  explicit ModelStep(const char* dtype) {
-    ModelConfig c;
-    c.d_model = 32, c.d_ff = 48, c.layers = 3, c.heads = 4, c.kv_heads = 2, c.vocab = 61, c.ctx = 12;
-    TrainerOptions o;
-    o.precision = precision_named(dtype);
-    o.seed = 5;
-    trainer.emplace(c, o, make_transformer);
-    trainer->before_trace(true);
-    batch = random_batch(3, 12, 61, 9, cpu);
-  }
-  std::vector<Tensor> operator()(const std::vector<Tensor>&) {
-    trainer->parameters().zero_grad();
-    Tensor loss = trainer->loss(batch);
-    trainer->backward(loss);
-    return {loss.detach()};
-  }
-  Values gradient() { return to_vector(trainer->parameters().grad()); }
-
-  std::optional<Trainer> trainer;
-  Batch batch;
-};
+ModelStep transformer_step(const char* dtype) {
+  return {{.d_model = 32, .d_ff = 48, .layers = 3, .heads = 4, .vocab = 61, .ctx = 12, .kv_heads = 2},
+          dtype,
+          make_transformer};
+}
 
 TEST_F(Generated, TransformerStepsAreAsGoodAsEagerOnes) {
   for (const char* dtype : {"fp32", "bf16"}) {
-    ModelStep model(dtype), exact("fp64");
+    ModelStep model = transformer_step(dtype), exact = transformer_step("fp64");
     model({}), exact({});
     Values eager = model.gradient(), reference = exact.gradient();
     auto step = compiled_for_cuda([&](const auto& in) { return model(in); }, {});

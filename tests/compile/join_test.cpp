@@ -7,6 +7,7 @@
 #include "ops/table.h"
 #include "support/generated.h"
 #include "support/graph_checks.h"
+#include "support/model_step.h"
 #include "support/random_program.h"
 #include "support/values.h"
 #include "train/trainer.h"
@@ -48,28 +49,11 @@ class Apart : public Model {
   std::vector<Linear> attention_, feed_;
 };
 
-struct ApartStep {
-  explicit ApartStep(const char* dtype, DeviceType device = cpu) {
-    ModelConfig c;
-    c.d_model = 32, c.d_ff = 48, c.layers = 1, c.heads = 4, c.vocab = 61, c.ctx = 12;
-    TrainerOptions o;
-    o.precision = precision_named(dtype);
-    o.device = device;
-    o.seed = 5;
-    trainer.emplace(c, o, [](const ModelConfig& m, Parameters& p) { return std::make_unique<Apart>(m, p); });
-    trainer->before_trace(true);
-    batch = random_batch(3, 12, 61, 9, device);
-  }
-  std::vector<Tensor> operator()(const std::vector<Tensor>&) {
-    trainer->parameters().zero_grad();
-    Tensor loss = trainer->loss(batch);
-    trainer->backward(loss);
-    return {loss.detach()};
-  }
-  Values gradient() { return to_vector(trainer->parameters().grad()); }
-
-  std::optional<Trainer> trainer;
-  Batch batch;
+struct ApartStep : ModelStep {
+  explicit ApartStep(const char* dtype, DeviceType device = cpu)
+      : ModelStep(
+            {.d_model = 32, .d_ff = 48, .layers = 1, .heads = 4, .vocab = 61, .ctx = 12}, dtype,
+            [](const ModelConfig& m, Parameters& p) { return std::make_unique<Apart>(m, p); }, device) {}
 };
 
 int products_in(const compile::Graph& g) {
