@@ -37,13 +37,14 @@ struct Strip {
   int chain;            // long strips and short ones are paired, so that chains take about as long as each other
 };
 
+// Of a causal mask.
 std::vector<Strip> strips_of(const Graph& graph, const SpelledAttention& a) {
   std::vector<Strip> all;
-  int64_t count = a.mask.causal ? std::clamp<int64_t>(a.queries / least_rows(graph, a), 1, most_strips) : 1;
+  int64_t count = std::clamp<int64_t>(a.queries / least_rows(graph, a), 1, most_strips);
   int64_t rows = rounded_up((a.queries + count - 1) / count);
   for (int64_t begin = 0; begin < a.queries; begin += rows) {
     int64_t n = std::min(rows, a.queries - begin);
-    int64_t seen = a.mask.causal ? rounded_up(std::max<int64_t>(1, begin + n + a.mask.causal_offset)) : a.keys;
+    int64_t seen = rounded_up(std::max<int64_t>(1, begin + n + a.mask.causal_offset));
     all.push_back({begin, n, std::min(seen, a.keys), 0});
   }
   for (size_t i = 0; i < all.size(); ++i) {
@@ -75,14 +76,14 @@ class Cut {
     double area = 0;
     for (const Strip& s : strips_) area += double(s.rows) * double(s.columns);
     share_ = area / (double(a_.queries) * double(a_.keys));
+    bool cut = a_.mask.causal && a_.queries >= least_queries && share_ <= worthwhile;
+    if (!cut) strips_ = {{0, a_.queries, a_.keys, 1}};
     bool ordered =
         !a_.has_backward() || (strips_.back().columns == a_.keys && (a_.dq < 0 || a_.dk < 0 || a_.dq < a_.dk));
-    bool cut = a_.mask.causal && a_.queries >= least_queries && share_ <= worthwhile;
     // 16-bit products of one strip are so short that a call for both is no faster (measured on an H200).
     joined_ = (cut || a_.q.ref.dtype == DType::f32) && graph_.target == DeviceType::cuda && has_kernels(graph_, a_) &&
               a_.mask.scale > 0 && node(a_.softmax).call.out[0].dtype == a_.q.ref.dtype;
     if (!a_.plain || !ordered || !(cut || joined_)) return "";
-    if (!cut) strips_ = {{0, a_.queries, a_.keys, 1}};
     bool several = a_.heads != a_.kv_heads;
     bool whole = several && (a_.dv >= 0 || a_.dk >= 0);
     // In 16 bits rows of p begin at multiples of 128 bytes.

@@ -134,7 +134,8 @@ bool is_pointwise_on_parts(const Graph& graph, const Node& n) {
     if (numel(t) == 1 || is_contiguous(t)) return;
     part = true;
     fits = fits && rules::rows(t, 0, {}) && takes_vectors(o, t);
-    for (int d = t.rank - 1, stride = 1; d >= 0; stride *= int(t.dims[d--])) t.strides[d] = stride;
+    int64_t stride = 1;
+    for (int d = t.rank - 1; d >= 0; stride *= t.dims[d--]) t.strides[d] = stride;
   };
   for (int i = 0; i < n.call.n_in; ++i) check(n.in[i], whole.call.in[i]);
   for (int j = 0; j < n.call.n_out; ++j) check(n.out[j], whole.call.out[j]);

@@ -17,14 +17,6 @@ bool is_product(const Node& n) {
          n.call.accumulate == 0;
 }
 
-bool writes(const Node& n, const Operand& x, const TensorRef& t) {
-  bool found = false;
-  n.for_each_access([&](const Operand& o, const TensorRef& r, bool, bool w) {
-    found |= w && o.buffer == x.buffer && span_of(r, o.offset).overlaps(span_of(t, x.offset));
-  });
-  return found;
-}
-
 }  // namespace
 
 Report add_by_product(Graph& graph) {
@@ -52,8 +44,7 @@ Report add_by_product(Graph& graph) {
           other.dtype == out.dtype &&
           (out.dtype == product.call.in[0].dtype || (out.dtype == DType::f32 && is_16bit(product.call.in[0].dtype)));
       // It moves down to where the sum stood.
-      for (size_t n = u[0] + 1; n < s && fits; ++n)
-        for (int k = 0; k < 2; ++k) fits = fits && !writes(graph.nodes[n], product.in[k], product.call.in[k]);
+      for (int k = 0; k < 2 && fits; ++k) fits = !is_written(graph, input(product, k), int(u[0]) + 1, int(s));
       if (!fits) continue;
       double before = product.bytes + sum.bytes;
       Node n = product;
