@@ -118,7 +118,7 @@ refused() {
   done
 }
 compile="compile model $shape --device cpu"
-refused 'pass "nosuch"|dce|plan|all, none' $compile --passes nosuch
+refused 'pass "nosuch"|dce|plan|all or none' $compile --passes nosuch
 refused 'pass "nosuch"' $compile --passes dce+nosuch
 refused 'pass ""' $compile --passes dce+
 refused 'passes' $compile --passes ''
