@@ -89,8 +89,9 @@ CompileOptions passes_named(const std::string& text) {
     size_t end = std::min(text.find('+', begin), text.size());
     on.push_back(text.substr(begin, end - begin));
     begin = end + 1;
-    check(contains(all, on.back()), "there is no pass \"{}\"; choose all or none by itself, or some of {} with + between them",
-          on.back(), fmt::join(all, ", "));
+    check(contains(all, on.back()),
+          "there is no pass \"{}\"; choose all or none by itself, or some of {} with + between them", on.back(),
+          fmt::join(all, ", "));
   }
   CompileOptions o;
   for (const std::string& name : all)
