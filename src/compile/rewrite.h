@@ -30,6 +30,9 @@ bool same_place(const Placed& a, const Placed& b);
 bool is_written(const Graph& graph, const Placed& tensor, int from, int to);
 bool is_touched(const Graph& graph, const Placed& tensor, int from, int to);
 
+// Whether kernels made of Hopper's instructions can take these: the GPU has them, and every row is in whole pieces of 16 bytes.
+bool fits_hopper(const Graph& graph, std::initializer_list<Placed> tensors);
+
 // A new tensor of the step's own. Rows may be longer than what they hold: `row` elements apart, if it is not 0.
 Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory category, const RangeNode* range,
                   int64_t row = 0);

@@ -49,6 +49,8 @@ struct AttentionAttrs {
   bool deterministic = false;  // backward gives the same bits every time, where it would otherwise not
   int32_t tile = 0;            // rows and columns of a tile, for tiled and portable; 0: the kernel's choice
 };
+// strip: rows for which probabilities are written no further than the last of them sees, in multiples of 64; 0: to the end.
+struct AttentionWeightsAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; int64_t strip = 0; };
 struct HeadsAttrs { int64_t heads = 1, kv_heads = 1; bool rotate = true; };
 struct ViewAttrs { int32_t rank = 0; int64_t dims[max_rank] = {}; };
 struct TransposeAttrs { int32_t dim0 = 0, dim1 = 0; };

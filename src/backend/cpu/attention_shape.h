@@ -1,4 +1,4 @@
-// What the two CPU kernels for attention, flash and tiled, share: sizes, the mask, and where things lie.
+// What the CPU kernels for attention share: sizes, the mask, and where things lie.
 #pragma once
 #include "backend/cpu/strips.h"
 
@@ -15,9 +15,9 @@ struct AttentionShape {
   bool causal;
   int64_t offset;
 
-  explicit AttentionShape(const KernelCall& call) {
+  explicit AttentionShape(const KernelCall& call) : AttentionShape(call, call.attrs.as<AttentionAttrs>()) {}
+  template <class Mask> AttentionShape(const KernelCall& call, const Mask& a) {
     const TensorRef &q = call.in[0], &k = call.in[1];
-    const auto& a = call.attrs.as<AttentionAttrs>();
     B = q.dims[0], H = q.dims[1], Hkv = k.dims[1], Nq = q.dims[2], Nk = k.dims[2], D = q.dims[3];
     group = Hkv ? H / Hkv : 1;
     causal = a.causal, offset = a.causal_offset;

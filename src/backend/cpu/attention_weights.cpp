@@ -1,5 +1,5 @@
-// Attention that stores its probabilities, p = softmax(scale · q·kᵀ), o = p·v, and the gradient of its scores: the reference for the CUDA
-// kernels. A compiled step has them on CUDA only; here OpenBLAS's products and softmax are faster.
+// Attention that stores its probabilities, p = softmax(scale · q·kᵀ) and o = p·v, and the gradients of its scores and queries: the reference
+// for the CUDA kernels. A compiled step has them on CUDA only; here OpenBLAS's products and softmax are faster.
 #include "backend/cpu/attention_shape.h"
 #include "backend/cpu/reduce.h"
 
@@ -16,7 +16,7 @@ template <class A> SINTER_INLINE void store_row(const TensorRef& t, int64_t b, i
 
 // row(b, h, i, sees, scores, x_i): scores[j] = x_i·y_j for the keys that query i sees, zeros beyond.
 template <class A, class F> void for_each_row(const KernelCall& call, const F& row) {
-  AttentionShape n(call);
+  AttentionShape n(call, call.attrs.as<AttentionWeightsAttrs>());
   const TensorRef &x = call.in[0], &y = call.in[1];
   parallel_for(n.B * n.H * n.Nq, 1, [&](int64_t begin, int64_t end) {
     A *mine = buffer<A>(0, n.D), *other = buffer<A>(1, n.D), *scores = buffer<A>(2, n.Nk);
@@ -32,37 +32,43 @@ template <class A, class F> void for_each_row(const KernelCall& call, const F& r
   });
 }
 
+// Row i of weights·y to `out`.
+template <class A>
+void store_product(const TensorRef& out, const TensorRef& y, const A* weights, int64_t b, int64_t h, int64_t i,
+                   int64_t sees) {
+  int64_t D = out.dims[3], group = out.dims[1] / y.dims[1];
+  A *sum = buffer<A>(3, D), *value = buffer<A>(1, D);
+  for (int64_t d = 0; d < D; ++d) sum[d] = 0;
+  for (int64_t j = 0; j < sees; ++j) {
+    head_row(y, b, h / group, j, value);
+    for (int64_t d = 0; d < D; ++d) sum[d] += weights[j] * value[d];
+  }
+  store_row(out, b, h, i, sum);
+}
+
 template <class A> void forward(const KernelCall& call) {
-  AttentionShape n(call);
-  const TensorRef &v = call.in[2], &p = call.out[0], &o = call.out[1];
-  A scale = A(call.attrs.as<AttentionAttrs>().scale);
+  A scale = A(call.attrs.as<AttentionWeightsAttrs>().scale);
   for_each_row<A>(call, [&](int64_t b, int64_t h, int64_t i, int64_t sees, A* s, const A*) {
     A max = lane_max(
         sees, [&](int64_t j) { return scale * s[j]; }, -A(__builtin_inf()));
     A sum = 0;
     for (int64_t j = 0; j < sees; ++j) sum += s[j] = exp_of(scale * s[j] - max);
     for (int64_t j = 0; j < sees; ++j) s[j] /= sum;
-    store_row(p, b, h, i, s);
-    if (call.n_in < 3) return;
-    A *out = buffer<A>(3, n.D), *value = buffer<A>(1, n.D);
-    for (int64_t d = 0; d < n.D; ++d) out[d] = 0;
-    for (int64_t j = 0; j < sees; ++j) {
-      head_row(v, b, h / n.group, j, value);
-      for (int64_t d = 0; d < n.D; ++d) out[d] += s[j] * value[d];
-    }
-    store_row(o, b, h, i, out);
+    store_row(call.out[0], b, h, i, s);
+    store_product(call.out[1], call.in[2], s, b, h, i, sees);
   });
 }
 
 template <class A> void backward(const KernelCall& call) {
   const TensorRef &o = call.in[2], &p = call.in[3];
-  A scale = A(call.attrs.as<AttentionAttrs>().scale);
+  A scale = A(call.attrs.as<AttentionWeightsAttrs>().scale);
   for_each_row<A>(call, [&](int64_t b, int64_t h, int64_t i, int64_t sees, A* dp, const A* grad) {
     const A *out = head_row(o, b, h, i, buffer<A>(1, o.dims[3])),
             *weight = head_row(p, b, h, i, buffer<A>(3, p.dims[3]));
     A mean = lane_sum<A>(o.dims[3], [&](auto of) SINTER_LAMBDA_INLINE { return of(grad) * of(out); });
     for (int64_t j = 0; j < sees; ++j) dp[j] = scale * weight[j] * (dp[j] - mean);
     store_row(call.out[0], b, h, i, dp);
+    store_product(call.out[1], call.in[4], dp, b, h, i, sees);
   });
 }
 

@@ -28,5 +28,11 @@ void attention(const KernelCall& call) { takes_hopper(call) ? hopper::attention(
 void attention_backward(const KernelCall& call) {
   takes_hopper(call) ? hopper::attention_backward(call) : portable_attention_backward(call);
 }
+void attention_weights(const KernelCall& call) {
+  hopper::takes_weights(call) ? hopper::attention_weights(call) : portable_attention_weights(call);
+}
+void attention_weights_backward(const KernelCall& call) {
+  hopper::takes_weights(call) ? hopper::attention_weights_backward(call) : portable_attention_weights_backward(call);
+}
 
 }  // namespace sinter::cuda

@@ -16,14 +16,10 @@ bool can_map(const TensorRef& t) {
   return true;
 }
 
-}  // namespace
-
-bool takes(const KernelCall& call) {
+bool takes_operands(const KernelCall& call, double scale) {
   const TensorRef& q = call.in[0];
   if (!can_run() || !is_16bit(q.dtype) || q.dims[3] > 128) return false;
-  if (!(call.attrs.as<AttentionAttrs>().scale > 0)) return false;  // the largest scaled score must be the largest score
-  // Backward takes turns by key block, counted in 16 bits (attention_hopper_backward.cu).
-  if (call.attrs.as<AttentionAttrs>().deterministic && call.in[1].dims[2] > int64_t(65535) * 128) return false;
+  if (!(scale > 0)) return false;  // the largest scaled score must be the largest score
   for (int d = 0; d < 3; ++d)
     if (q.dims[d] == 0 || call.in[1].dims[d] == 0 || q.dims[d] >= 1 << 30 || call.in[1].dims[d] >= 1 << 30)
       return false;
@@ -32,6 +28,18 @@ bool takes(const KernelCall& call) {
   for (int i = 0; i < call.n_out; ++i)
     if (call.out[i].rank == 4 && !can_map(call.out[i])) return false;
   return true;
+}
+
+}  // namespace
+
+bool takes(const KernelCall& call) {
+  const auto& attrs = call.attrs.as<AttentionAttrs>();
+  // Backward takes turns by key block, counted in 16 bits (attention_hopper_backward.cu).
+  if (attrs.deterministic && call.in[1].dims[2] > int64_t(65535) * 128) return false;
+  return takes_operands(call, attrs.scale);
+}
+bool takes_weights(const KernelCall& call) {
+  return call.in[0].dims[3] % 8 == 0 && takes_operands(call, call.attrs.as<AttentionWeightsAttrs>().scale);
 }
 
 }  // namespace sinter::cuda::hopper

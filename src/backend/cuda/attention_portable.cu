@@ -27,11 +27,80 @@ template <Math M_, int D_, bool Wide_> struct ForwardTiling {
   static constexpr int blocks = wide ? 2 : 1;                 // per multiprocessor: caps registers
 };
 
+// What the loop over the keys is for. `weights` also stores the scores, of which the block makes probabilities once it knows each row's sum.
+// Its backward pass is the same loop with other operands: q stands for do, k for v, v for k and o for dq, and s becomes ds.
+enum class Loop : uint8_t { attention, weights, weights_backward };
+
 template <class Tiling> int64_t forward_bytes(int warps, int stage, int buffers) {
   return (int64_t(warps) * 16 * Tiling::fragments + (1 + buffers) * stage) * row_bytes<Tiling::M, Tiling::D>;
 }
 
-template <class Tiling>
+// rowsum(do∘o) of a lane's rows, my_row + 16i + 8r + lane / 4.
+template <int MF>
+__device__ __forceinline__ void row_means(float (&mean)[MF][2], int my_row, int batch, int head, int lane,
+                                          const Arguments& a) {
+#pragma unroll
+  for (int i = 0; i < MF; ++i)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int query = my_row + 16 * i + 8 * r + lane / 4;
+      float sum = 0.0f;
+      if (query < a.queries) {
+        const float* grad = a.q.at<const float>(batch, head) + int64_t(query) * a.q.row;
+        const float* o = a.stored_o.at<const float>(batch, head) + int64_t(query) * a.stored_o.row;
+        for (int d = lane % 4; d < a.dim; d += 4) sum += grad[d] * o[d];
+      }
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      mean[i][r] = sum + __shfl_xor_sync(~0u, sum, 2);
+    }
+}
+
+// Columns c and c + 1 of a row of p or ds, where they exist.
+__device__ __forceinline__ float2 read_pair(const float* row, int c, int columns, bool pairs) {
+  if (pairs && c + 1 < columns) return *reinterpret_cast<const float2*>(row + c);
+  return make_float2(c < columns ? row[c] : 0.0f, c + 1 < columns ? row[c + 1] : 0.0f);
+}
+__device__ __forceinline__ void write_pair(float* row, int c, int columns, bool pairs, float x, float y) {
+  if (pairs && c + 1 < columns) {
+    *reinterpret_cast<float2*>(row + c) = make_float2(x, y);
+  } else {
+    if (c < columns) row[c] = x;
+    if (c + 1 < columns) row[c + 1] = y;
+  }
+}
+
+// Columns of p and ds that are written in a row.
+__device__ __forceinline__ int columns_of(int row, const Arguments& a) {
+  if (a.strip == 0) return a.keys;
+  const int last = min(a.queries, (row / a.strip + 1) * a.strip);
+  return min(a.keys, (max(1, last + a.offset) + 63) / 64 * 64);
+}
+
+// By a warp: columns from `begin` (a multiple of 4) to `end` become f(what is there), or 0 from `sees` on.
+template <class F>
+__device__ __forceinline__ void rewrite_row(float* row, int begin, int sees, int end, bool vectors, int lane, F&& f) {
+  constexpr int at_once = 4;  // pieces of a lane on their way
+  const int whole = vectors ? end / 4 * 4 : begin;
+  auto of = [&](float x, int c) { return c < sees ? f(x) : 0.0f; };
+  for (int first = begin + lane * 4; first < whole; first += at_once * 128) {
+    float4 v[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const int c = first + i * 128;
+      v[i] = c < min(sees, whole) ? *reinterpret_cast<const float4*>(row + c) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      const int c = first + i * 128;
+      if (c < whole)
+        *reinterpret_cast<float4*>(row + c) =
+            make_float4(of(v[i].x, c), of(v[i].y, c + 1), of(v[i].z, c + 2), of(v[i].w, c + 3));
+    }
+  }
+  for (int c = max(begin, whole) + lane; c < end; c += 32) row[c] = c < sees ? f(row[c]) : 0.0f;
+}
+
+template <class Tiling, Loop L>
 __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(const __grid_constant__ Arguments a) {
   constexpr Math M = Tiling::M;
   constexpr int D = Tiling::D, MF = Tiling::fragments, N = Tiling::keys / 8, row = row_bytes<M, D>;
@@ -88,6 +157,20 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
   for (int i = 0; i < MF; ++i)
 #pragma unroll
     for (int r = 0; r < 2; ++r) largest[i][r] = -infinity, sum[i][r] = 0.0f;
+  [[maybe_unused]] float mean[MF][2];
+  if constexpr (L == Loop::weights_backward) row_means(mean, my_row, batch, head, lane, a);
+  // f(row of the matrix, the lane's first column, columns that it sees, rows 16i + 8r), for those that exist
+  auto for_each_row = [&](const Strided& matrix, int first, auto&& f) {
+#pragma unroll
+    for (int i = 0; i < MF; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int query = my_row + 16 * i + 8 * r + lane / 4;
+        if (query < a.queries)
+          f(matrix.at<float>(batch, head) + int64_t(query) * matrix.row, first + lane % 4 * 2,
+            min(a.keys, query + a.offset + 1), i, r);
+      }
+  };
 
   for (int stage = 0; stage < block_sees; stage += stage_keys) {
     wait_for_copies();
@@ -102,51 +185,84 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
     int first = stage + half * Tiling::keys;
     do {
       float s[MF][N][4];
+      [[maybe_unused]] float p[MF][N][4];
+      auto read_p = [&] {
+        clear(p);
+        for_each_row(a.p, first, [&](const float* from, int c, int sees, int i, int r) {
+#pragma unroll
+          for (int j = 0; j < N; ++j) {
+            float2 two = read_pair(from, c + 8 * j, sees, a.p_pairs);
+            p[i][j][2 * r] = two.x, p[i][j][2 * r + 1] = two.y;
+          }
+        });
+      };
+      // Early, where registers allow it.
+      if constexpr (L == Loop::weights_backward && D <= 64) read_p();
       product_of_rows<M, D>(s, LeftTile<M, D>{my_queries}, keys + (first - stage) * row);
+      if constexpr (L == Loop::weights_backward && D > 64) read_p();
       if (first == stage + half * Tiling::keys) {
         if (a.buffers == 2) wait_for_copies<1>();
         else wait_for_copies();
         __syncthreads();  // the values are here
       }
-      if (first + Tiling::keys > all_see) {
+      if constexpr (L == Loop::weights_backward) {
+#pragma unroll
+        for (int i = 0; i < MF; ++i)
+#pragma unroll
+          for (int j = 0; j < N; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[i][j][e] = a.scale * p[i][j][e] * (s[i][j][e] - mean[i][e / 2]);
+        for_each_row(a.ds, first, [&](float* to, int c, int, int i, int r) {
+#pragma unroll
+          for (int j = 0; j < N; ++j) write_pair(to, c + 8 * j, a.keys, a.p_pairs, s[i][j][2 * r], s[i][j][2 * r + 1]);
+        });
+      } else {
+        if (first + Tiling::keys > all_see) {
+#pragma unroll
+          for (int i = 0; i < MF; ++i)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              int sees = min(a.keys, my_row + 16 * i + 8 * r + lane / 4 + a.offset + 1) - first - lane % 4 * 2;
+#pragma unroll
+              for (int j = 0; j < N; ++j)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                  if (8 * j + e >= sees) s[i][j][2 * r + e] = -infinity;
+            }
+        }
+        if constexpr (L == Loop::weights)
+          for_each_row(a.p, first, [&](float* to, int c, int, int i, int r) {
+#pragma unroll
+            for (int j = 0; j < N; ++j)
+              write_pair(to, c + 8 * j, a.keys, a.p_pairs, s[i][j][2 * r], s[i][j][2 * r + 1]);
+          });
 #pragma unroll
         for (int i = 0; i < MF; ++i)
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
-            int sees = min(a.keys, my_row + 16 * i + 8 * r + lane / 4 + a.offset + 1) - first - lane % 4 * 2;
+            float m = largest[i][r];
+#pragma unroll
+            for (int j = 0; j < N; ++j) m = fmaxf(m, fmaxf(s[i][j][2 * r], s[i][j][2 * r + 1]));
+            m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+            m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+            // A row that has seen nothing yet: −inf − −inf would be NaN.
+            float base = m == -infinity ? 0.0f : m * factor;
+            float decay = shrink(largest[i][r], base, factor);
+            largest[i][r] = m;
+            float total = 0.0f;
 #pragma unroll
             for (int j = 0; j < N; ++j)
 #pragma unroll
-              for (int e = 0; e < 2; ++e)
-                if (8 * j + e >= sees) s[i][j][2 * r + e] = -infinity;
+              for (int e = 0; e < 2; ++e) {
+                float& p = s[i][j][2 * r + e];
+                p = fast_exp2(p * factor - base);
+                total += p;
+              }
+            sum[i][r] = sum[i][r] * decay + total;
+#pragma unroll
+            for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
           }
       }
-#pragma unroll
-      for (int i = 0; i < MF; ++i)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          float m = largest[i][r];
-#pragma unroll
-          for (int j = 0; j < N; ++j) m = fmaxf(m, fmaxf(s[i][j][2 * r], s[i][j][2 * r + 1]));
-          m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-          m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-          // A row that has seen nothing yet: −inf − −inf would be NaN.
-          float base = m == -infinity ? 0.0f : m * factor;
-          float decay = shrink(largest[i][r], base, factor);
-          largest[i][r] = m;
-          float total = 0.0f;
-#pragma unroll
-          for (int j = 0; j < N; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              float& p = s[i][j][2 * r + e];
-              p = fast_exp2(p * factor - base);
-              total += p;
-            }
-          sum[i][r] = sum[i][r] * decay + total;
-#pragma unroll
-          for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
-        }
       // Always so, but the compiler does not know: with no branch here it starts on the values amid the exponentials, and
       // registers run out.
       if (D <= 96 || a.stage > 0) product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
@@ -176,13 +292,14 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
           space[(values - 4 + r) * partners] = largest[0][r], space[(values - 2 + r) * partners] = sum[0][r];
       }
       __syncthreads();
-      if (half == 1) return;
+      if (L == Loop::attention && half == 1) return;
       float mine[2], theirs[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float other = space[(values - 4 + r) * partners], m = fmaxf(largest[0][r], other);
         const float base = m == -infinity ? 0.0f : m * factor;
         mine[r] = shrink(largest[0][r], base, factor), theirs[r] = shrink(other, base, factor);
+        if (L == Loop::weights_backward) mine[r] = theirs[r] = 1.0f;
         largest[0][r] = m, sum[0][r] = sum[0][r] * mine[r] + space[(values - 2 + r) * partners] * theirs[r];
       }
 #pragma unroll
@@ -193,8 +310,9 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
     }
   }
 
+  [[maybe_unused]] float* bases = reinterpret_cast<float*>(shared);  // weights: what the exponents of each row are less
+  if constexpr (L == Loop::weights) __syncthreads();                 // nobody reads what is there any more
   T* out = a.o.at<T>(batch, head);
-  float* logsumexp = a.logsumexp + batch * a.l_batch + head * a.l_head;
 #pragma unroll
   for (int i = 0; i < MF; ++i)
 #pragma unroll
@@ -202,20 +320,38 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
       float total = sum[i][r];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
-      int query = my_row + 16 * i + 8 * r + lane / 4;
-      if (query >= a.queries) continue;
+      const int query = my_row + 16 * i + 8 * r + lane / 4;
+      if (query >= a.queries || half == 1) continue;
+      if (L == Loop::weights && lane % 4 == 0)  // a row that sees nothing: every p is 0
+        bases[query - first_row] = total == 0.0f ? infinity : largest[i][r] * factor + log2f(total);
       float inverse = total > 0.0f ? 1.0f / total : 0.0f;
       if (total != total) inverse = total;  // NaN in, NaN out
-      if (lane % 4 == 0)
-        logsumexp[query * a.l_row] = total == 0.0f ? -infinity : largest[i][r] * factor * ln_2 + logf(total);
+      if (L == Loop::weights_backward) inverse = 1.0f;
+      if (L == Loop::attention && lane % 4 == 0)
+        a.logsumexp[batch * a.l_batch + head * a.l_head + query * a.l_row] =
+            total == 0.0f ? -infinity : largest[i][r] * factor * ln_2 + logf(total);
       T* to = out + int64_t(query) * a.o.row;
 #pragma unroll
       for (int j = 0; j < D / 8; ++j)
         store_result(to, 8 * j + lane % 4 * 2, o[i][j][2 * r] * inverse, o[i][j][2 * r + 1] * inverse, a);
     }
+
+  if constexpr (L != Loop::attention) {
+    if (L == Loop::weights_backward && a.ds.data == a.p.data) return;  // zeros are there
+    const Strided& matrix = L == Loop::weights ? a.p : a.ds;
+    __syncthreads();
+    const int piece = a.halves == 2 ? stage_keys : Tiling::keys;  // the loop has written whole ones
+    const int begin = L == Loop::weights ? 0 : (block_sees + piece - 1) / piece * piece;
+    for (int i = thread / 32; i < min(rows, a.queries - first_row); i += threads / 32) {
+      const int sees = L == Loop::weights ? min(a.keys, first_row + i + a.offset + 1) : 0;
+      rewrite_row(matrix.at<float>(batch, head) + int64_t(first_row + i) * matrix.row, begin, sees,
+                  columns_of(first_row, a), a.p_vectors, lane,
+                  [factor, base = bases[i]](float x) { return fast_exp2(x * factor - base); });
+    }
+  }
 }
 
-template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
+template <Loop L, Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
   constexpr const char* name = "attention (portable)";
   using Wide = ForwardTiling<M, D, true>;
   using Narrow = ForwardTiling<M, D, false>;
@@ -236,9 +372,10 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
     wide = ceil_div(a.queries, wide_rows) * a.heads * a.batches >= 2 * multiprocessors();
     a.stage = wide ? Wide::keys : 64;
     if (bytes(1) > limit) wide = false, a.stage = 32;
-    if (!wide && a.stage == 2 * Narrow::keys &&
-        ceil_div(a.queries, warps * 16) * a.heads * a.batches <= 2 * multiprocessors())
-      a.halves = 2;
+    const int64_t all_rows = int64_t(a.queries) * a.heads * a.batches;
+    // With one block for each multiprocessor the longest would decide: two short ones, one heavy and one light, are at work together.
+    if (!wide && attrs.causal && ceil_div(all_rows, warps * 16) <= multiprocessors()) warps = 2;
+    if (!wide && a.stage == 2 * Narrow::keys && ceil_div(all_rows, warps * 16) <= 2 * multiprocessors()) a.halves = 2;
   } else {
     warps = attrs.tile / 16;
     a.stage = attrs.tile;
@@ -251,7 +388,7 @@ template <Math M, int D> void run_forward(const KernelCall& call, Arguments a) {
   a.buffers = alone || 2 * (bytes(2) + 1024) <= limit + 1024 ? 2 : 1;
 
   a.order = order_of(blocks, a.heads * a.batches, attrs.causal, true);
-  launch_large(name, wide ? forward<Wide> : forward<Narrow>, blocks * a.heads * a.batches, warps * 32 * a.halves,
+  launch_large(name, wide ? forward<Wide, L> : forward<Narrow, L>, blocks * a.heads * a.batches, warps * 32 * a.halves,
                bytes(a.buffers), stream_of(call), a);
 }
 
@@ -308,12 +445,57 @@ void portable_attention(const KernelCall& call) {
   a.l_batch = l.strides[0], a.l_head = l.strides[1], a.l_row = l.strides[2];
   a.paired = portable::whole_pairs(o);
   if (numel_of(q) == 0) return;
-  auto run = [&](auto m, auto d) { portable::run_forward<m(), d()>(call, a); };
+  auto run = [&](auto m, auto d) { portable::run_forward<portable::Loop::attention, m(), d()>(call, a); };
   using portable::Math;
   if (q.dtype == DType::bf16) portable::with_tile_dim<Math::bf16>(a.dim, run);
   else if (q.dtype == DType::f16) portable::with_tile_dim<Math::f16>(a.dim, run);
   else if (call.math == MathMode::tf32) portable::with_tile_dim<Math::tf32>(a.dim, run);
   else portable::with_tile_dim<Math::tf32x3>(a.dim, run);
+}
+
+namespace portable {
+namespace {
+
+// left, x, y, matrix: the operands of the loop, and p, which it writes (or, backward, reads).
+template <Loop L>
+void run_weights(const char* name, const KernelCall& call, const TensorRef& x, const TensorRef& y, const TensorRef& p) {
+  const TensorRef &left = call.in[0], &written = call.out[0], &result = call.out[1];
+  const auto& attrs = call.attrs.as<AttentionWeightsAttrs>();
+  KernelCall operands = call;
+  operands.in[1] = x, operands.in[2] = y;
+  AttentionAttrs mask;
+  mask.scale = attrs.scale, mask.causal = attrs.causal, mask.causal_offset = attrs.causal_offset;
+  operands.attrs = Attrs::of(mask);
+  Arguments a = arguments_of(name, operands);
+  if (left.dtype != DType::f32) refuse(name, "16-bit operands need a Hopper GPU and rows at multiples of 16 bytes");
+  if (attrs.scale <= 0) refuse(name, "the scale must be positive");
+  for (const TensorRef* t : {&p, &written, &result})
+    if (t->dtype != DType::f32) refuse(name, "operands and results must have one element type");
+  if (numel_of(left) == 0) return;
+  a.p = strided(name, p), a.ds = strided(name, written), a.o = strided(name, result);
+  if (L == Loop::weights_backward) a.stored_o = strided(name, call.in[2]);
+  a.strip = int(attrs.strip);
+  a.paired = whole_pairs(result);
+  auto rows_in = [&](bool (*pieces)(const TensorRef&)) {  // only where rows begin counts
+    TensorRef rows[2] = {p, written};
+    rows[0].dims[3] = rows[1].dims[3] = 4;
+    return pieces(rows[0]) && pieces(rows[1]);
+  };
+  a.p_pairs = rows_in(whole_pairs), a.p_vectors = rows_in(whole_chunks);
+  auto run = [&](auto m, auto d) { run_forward<L, m(), d()>(operands, a); };
+  if (call.math == MathMode::tf32) with_tile_dim<Math::tf32>(a.dim, run);
+  else with_tile_dim<Math::tf32x3>(a.dim, run);
+}
+
+}  // namespace
+}  // namespace portable
+
+void portable_attention_weights(const KernelCall& call) {
+  portable::run_weights<portable::Loop::weights>("attention_weights", call, call.in[1], call.in[2], call.out[0]);
+}
+void portable_attention_weights_backward(const KernelCall& call) {
+  portable::run_weights<portable::Loop::weights_backward>("attention_weights_backward", call, call.in[1], call.in[4],
+                                                          call.in[3]);
 }
 
 }  // namespace sinter::cuda

@@ -74,6 +74,10 @@ struct Strided {
 
 struct Arguments {
   Strided q, k, v, o, d_o, dq, dk, dv;
+  Strided p, ds, stored_o;     // attention that stores its probabilities
+  int strip = 0;               // rows for which p and ds are written as far as the last of them sees; 0: to the end
+  bool p_pairs = false;        // rows of p and ds can be read and written in pairs
+  bool p_vectors = false;      // … in 16-byte pieces
   float* logsumexp = nullptr;  // (B, H, queries), strides below
   int64_t l_batch = 0, l_head = 0, l_row = 1;
   float *l2 = nullptr, *delta = nullptr, *dq_sum = nullptr;  // workspace, rows of a head padded

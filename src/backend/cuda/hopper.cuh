@@ -209,11 +209,21 @@ template <class T> __device__ __forceinline__ uint32_t pack_pair(float a, float 
   if constexpr (std::is_same_v<T, bf16_t>) return pack_bf16(a, b);
   else return pack_f16(a, b);
 }
+template <class T> __device__ __forceinline__ float2 unpack_pair(uint32_t u) {
+  if constexpr (std::is_same_v<T, bf16_t>) return unpack_bf16(u);
+  else return unpack_f16(u);
+}
 
 // Four 8 × 8 blocks of 16-bit values from the registers of a product (two adjacent columns each) to shared memory.
 __device__ __forceinline__ void store_blocks(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void load_blocks(uint32_t address, uint32_t (&r)[4]) {  // back again
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
                : "memory");
 }
 // The byte of (row, column) in a panel whose rows have RowBytes, as TMA swizzles it.

@@ -1,6 +1,6 @@
 // Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into strips of rows, each
-// of which works only on the columns that its last row sees. On CUDA a product and its softmax are one call, which stores the probabilities but no
-// scores, or their gradient but no dp. It stays naive: memory is quadratic in the number of positions.
+// of which works only on the columns that its last row sees. Where the device has kernels for it (CUDA) forward becomes one call, which stores the
+// probabilities but no scores, and dp, ds and dq another, which stores no dp. It stays naive: memory is quadratic in the number of positions.
 //
 // Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit sums would be rounded
 // time and again. They are cut by columns of p instead (rows of dk and dv): those that come into sight with strip i are seen by the rows from
@@ -25,8 +25,6 @@ int64_t least_rows(const Graph& graph, const SpelledAttention& a) {
 }
 constexpr double worthwhile = 0.9;  // of the work left
 constexpr int64_t large_matrix = int64_t(256) << 20;
-// The call for both multiplies twice: with wider heads 16-bit products and a softmax apart are faster (measured on an H200).
-constexpr int64_t widest_forward = 64;
 constexpr int64_t most_scratch = int64_t(8) << 20;
 
 int64_t rounded_up(int64_t n) { return (n + granule - 1) / granule * granule; }
@@ -80,15 +78,12 @@ class Cut {
     if (!cut) strips_ = {{0, a_.queries, a_.keys, 1}};
     bool ordered =
         !a_.has_backward() || (strips_.back().columns == a_.keys && (a_.dq < 0 || a_.dk < 0 || a_.dq < a_.dk));
-    // 16-bit products of one strip are so short that a call for both is no faster (measured on an H200).
-    joined_ = (cut || a_.q.ref.dtype == DType::f32) && graph_.target == DeviceType::cuda && has_kernels(graph_, a_) &&
-              a_.mask.scale > 0 && node(a_.softmax).call.out[0].dtype == a_.q.ref.dtype;
+    joined_ = has_joined_kernels();
     if (!a_.plain || !ordered || !(cut || joined_)) return "";
     bool several = a_.heads != a_.kv_heads;
     bool whole = several && (a_.dv >= 0 || a_.dk >= 0);
-    // In 16 bits rows of p begin at multiples of 128 bytes.
-    p_ = matrix(a_.softmax, MemoryCategory::activation);
-    if (joined_ && a_.q.ref.dtype == DType::f32) forward_at_once(whole);
+    p_ = matrix(a_.softmax, MemoryCategory::activation);  // in 16 bits rows begin at multiples of 128 bytes
+    if (joined_) joined_forward(whole);
     else
       for (const Strip& s : strips_) forward(s, whole);
     if (a_.has_backward()) {
@@ -97,22 +92,31 @@ class Cut {
       if (joined_ && graph_.buffers[size_t(p_.at.buffer)].bytes <= large_matrix) in_place = false;
       ds_ = in_place ? p_ : matrix(a_.softmax_backward, MemoryCategory::temporary);
       if (a_.dv >= 0) whole ? whole_sum(a_.dv, p_, a_.grad_o, a_.grad_v) : sums(a_.dv, p_, a_.grad_o, a_.grad_v, 2);
-      for (const Strip& s : strips_) backward(s, whole && !in_place);
+      if (joined_) joined_backward(whole);
+      else
+        for (const Strip& s : strips_) backward(s, whole && !in_place);
       if (a_.dk >= 0) whole ? whole_sum(a_.dk, ds_, a_.q, a_.grad_k) : sums(a_.dk, ds_, a_.q, a_.grad_k, 1);
     }
     if (!possible_) return "";
     for (auto& [at, node] : nodes_) with.put(at, std::move(node));
     with.drop(a_.calls());
-    bool stores_scores = !joined_ || (a_.q.ref.dtype != DType::f32 && a_.head_dim > widest_forward);
     std::string strips = cut ? fmt::format("{} strips, {:.0f} % of the scores", strips_.size(), 100 * share_) : "";
     return fmt::format("{}: {}{}{}", node(a_.softmax).range->path(), strips, cut && joined_ ? ", " : "",
-                       !joined_        ? ""
-                       : stores_scores ? "their gradient stores no dp"
-                                       : "scores are never stored");
+                       joined_ ? "scores are never stored" : "");
   }
 
  private:
   const Node& node(int i) const { return graph_.nodes[size_t(i)]; }
+
+  bool has_joined_kernels() const {
+    if (graph_.target != DeviceType::cuda || !has_kernels(graph_, a_) || a_.mask.scale <= 0) return false;
+    if (node(a_.softmax).call.out[0].dtype != a_.q.ref.dtype || node(a_.values).call.accumulate) return false;
+    if (a_.has_backward() && (a_.dq < 0 || a_.grad_q.ref.dtype != a_.q.ref.dtype || node(a_.dq).call.accumulate))
+      return false;
+    if (!is_16bit(a_.q.ref.dtype)) return true;
+    return fits_hopper(graph_, {a_.q, a_.k, a_.v, a_.o}) &&
+           (!a_.has_backward() || fits_hopper(graph_, {a_.grad_o, a_.grad_q}));
+  }
 
   Placed matrix(int like, MemoryCategory category) {
     return new_tensor(graph_, {a_.batch, a_.heads, a_.queries, a_.keys}, node(like).call.out[0].dtype, category,
@@ -146,30 +150,33 @@ class Cut {
   }
   double rows_share(const Strip& s) const { return double(s.rows) / double(a_.queries); }
 
-  // A call that stands for a product and a softmax, or for fp32's forward as a whole. `products`: how often the kernel multiplies; `tile`: see
-  // attention_weights.
+  // A call that stands for several. `products`: how often the kernel multiplies. What whole sums read is zero beyond what is seen.
   void joined(const OpDef& op, int at, std::initializer_list<int> calls, std::initializer_list<Placed> in,
-              std::initializer_list<Placed> out, const Strip& s, double products, int64_t tile = 0) {
-    AttentionAttrs attrs;
-    attrs.scale = a_.mask.scale;
-    attrs.causal = a_.mask.causal;
-    attrs.causal_offset = a_.mask.causal_offset + s.begin;
-    attrs.tile = int32_t(tile);
-    const Node &first = node(calls.begin()[0]), &second = node(calls.begin()[1]);
-    Node n = new_call(graph_, op, range_above({first.range, second.range}, op.name), Attrs::of(attrs), in, out,
-                      first.call.math);
-    n.cost.executed_flops = attention_cost(in.begin()[0].ref, in.begin()[1].ref, attrs, products).executed();
+              std::initializer_list<Placed> out, double products, bool whole) {
+    AttentionWeightsAttrs attrs{a_.mask.scale, a_.mask.causal, a_.mask.causal_offset};
+    if (!whole && strips_.size() > 1) attrs.strip = strips_[0].rows;
+    const Node& first = node(calls.begin()[0]);
+    std::vector<const RangeNode*> ranges;
+    for (int call : calls) ranges.push_back(node(call).range);
+    Node n = new_call(graph_, op, range_above(ranges, op.name), Attrs::of(attrs), in, out, first.call.math);
+    AttentionAttrs mask;
+    mask.causal = attrs.causal, mask.causal_offset = attrs.causal_offset;
+    n.cost.executed_flops = attention_cost(a_.q.ref, a_.k.ref, mask, products).executed();
     for (int call : calls) {
-      n.cost.matmul_flops += rows_share(s) * node(call).cost.matmul_flops;
-      n.cost.other_flops += rows_share(s) * node(call).cost.other_flops;
+      n.cost.matmul_flops += node(call).cost.matmul_flops;
+      n.cost.other_flops += node(call).cost.other_flops;
     }
-    n.chain = s.chain;
+    n.chain = 1;
     nodes_.emplace_back(at, std::move(n));
   }
-  // With the values, for whose product the kernel has tensor cores, as cuBLASLt's fp32 has not. What whole sums read is zero beyond what is seen.
-  void forward_at_once(bool whole) {
+  void joined_forward(bool whole) {
+    double products = is_16bit(a_.q.ref.dtype) ? 3 : 2;  // 16-bit scores are computed twice
     joined(ops::attention_weights, a_.values, {a_.scores, a_.softmax, a_.values}, {a_.q, a_.k, a_.v}, {p_, a_.o},
-           {0, a_.queries, a_.keys, 1}, 3, whole || strips_.size() == 1 ? 0 : strips_[0].rows);
+           products, whole);
+  }
+  void joined_backward(bool whole) {
+    joined(ops::attention_weights_backward, a_.dq, {a_.dp, a_.softmax_backward, a_.dq},
+           {a_.grad_o, a_.v, a_.o, p_, a_.k}, {ds_, a_.grad_q}, 2, whole);
   }
 
   void softmax(int at, int like, std::initializer_list<Placed> in, const Placed& out, const Strip& s) {
@@ -187,14 +194,10 @@ class Cut {
 
   void forward(const Strip& s, bool whole) {
     Placed p = seen(p_, s), q = a_.q.part(2, s.begin, s.rows), k = a_.k.part(2, 0, s.columns);
-    if (joined_ && a_.head_dim <= widest_forward) {
-      joined(ops::attention_weights, a_.values, {a_.scores, a_.softmax}, {q, k}, {p}, s, 2);
-    } else {
-      Placed scores = small_matrix(s, a_.scores);
-      product(a_.values, a_.scores, grouped(q, a_, false), false, grouped(k, a_, true), true,
-              grouped(scores, a_, false), s.chain, rows_share(s));
-      softmax(a_.values, a_.softmax, {scores}, p, s);
-    }
+    Placed scores = small_matrix(s, a_.scores);
+    product(a_.values, a_.scores, grouped(q, a_, false), false, grouped(k, a_, true), true, grouped(scores, a_, false),
+            s.chain, rows_share(s));
+    softmax(a_.values, a_.softmax, {scores}, p, s);
     if (whole) clear(a_.values, a_.softmax, p_, s);
     product(a_.values, a_.values, grouped(p, a_, false), false, grouped(a_.v.part(2, 0, s.columns), a_, true), false,
             grouped(a_.o.part(2, s.begin, s.rows), a_, false), s.chain, rows_share(s));
@@ -203,15 +206,10 @@ class Cut {
   void backward(const Strip& s, bool clears) {
     int at = a_.dq >= 0 ? a_.dq : a_.dk >= 0 ? a_.dk : a_.softmax_backward;
     Placed ds = seen(ds_, s), grad_o = a_.grad_o.part(2, s.begin, s.rows), v = a_.v.part(2, 0, s.columns);
-    if (joined_) {
-      joined(ops::attention_weights_backward, at, {a_.dp, a_.softmax_backward},
-             {grad_o, v, a_.o.part(2, s.begin, s.rows), seen(p_, s)}, {ds}, s, 1);
-    } else {
-      Placed dp = small_matrix(s, a_.dp);
-      product(at, a_.dp, grouped(grad_o, a_, false), false, grouped(v, a_, true), true, grouped(dp, a_, false), s.chain,
-              rows_share(s));
-      softmax(at, a_.softmax_backward, {seen(p_, s), dp}, ds, s);
-    }
+    Placed dp = small_matrix(s, a_.dp);
+    product(at, a_.dp, grouped(grad_o, a_, false), false, grouped(v, a_, true), true, grouped(dp, a_, false), s.chain,
+            rows_share(s));
+    softmax(at, a_.softmax_backward, {seen(p_, s), dp}, ds, s);
     if (clears) clear(at, a_.softmax_backward, ds_, s);
     if (a_.dq >= 0)
       product(at, a_.dq, grouped(ds, a_, false), false, grouped(a_.k.part(2, 0, s.columns), a_, true), false,
@@ -249,7 +247,7 @@ class Cut {
   std::vector<std::pair<int, Node>> nodes_;  // where the call of this number stands
   Placed p_, ds_;
   double share_ = 1;
-  bool joined_ = false;  // products and softmaxes are one call
+  bool joined_ = false;  // forward is one call, and so are dp, ds and dq
   bool possible_ = true;
 };
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "backend/device.h"
 #include "backend/workspace.h"
 #include "compile/passes.h"
 #include "compile/rewrite.h"
@@ -30,17 +29,11 @@ bool pays(const Node& gradient) {
   return folded <= worth * apart;
 }
 
-// Whether the target has a kernel, and one that is worth it: on CUDA it is made of Hopper's instructions, and reads 16 bytes at a time.
+// Whether the target has a kernel, and one that is worth it.
 bool has_kernel(const Graph& graph, const Node& gradient) {
   if (graph.target != DeviceType::cuda) return true;
-  if (graph.device != DeviceType::meta && !backend_of(graph.device).info().hopper_kernels) return false;
-  for (int i = 0; i < 2; ++i) {
-    const TensorRef& t = gradient.call.in[i];
-    if (t.dtype != DType::bf16 || gradient.in[i].offset % 16 != 0 || t.dims[t.rank - 1] % 8 != 0) return false;
-    for (int d = 0; d + 1 < t.rank; ++d)
-      if (t.strides[d] % 8 != 0) return false;
-  }
-  return pays(gradient);
+  Placed dy = input(gradient, 0), x = input(gradient, 1);
+  return dy.ref.dtype == DType::bf16 && x.ref.dtype == DType::bf16 && fits_hopper(graph, {dy, x}) && pays(gradient);
 }
 
 bool touches(const Node& n, int buffer, Span span) {
