@@ -1,9 +1,11 @@
 #include "cli/model_flags.h"
 
 #include <cmath>
+#include <fmt/ranges.h>
 
 #include "cli/app.h"
 #include "cli/list.h"
+#include "compile/compiled.h"
 #include "lab/config_file.h"
 
 namespace sinter::cli {
@@ -66,9 +68,9 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
       ->group(run);
   add("mode", "NAME,..", "eager, or compiled: the pass is traced once, then replayed as one (default eager)", run);
   add("passes", "NAME+..,..",
-      "of the compiler: all, none, or some (dce, cse, flash, causal, fuse, rows, beta, fold, early, lanes, plan, "
-      "graph) with "
-      "+ between (default all)",
+      fmt::format("of the compiler: all, none, or some ({}) with + between (default all)",
+                  fmt::join(compile::pass_names(), ", "))
+          .c_str(),
       run);
   add("memory_budget", "GIB",
       "a compiled pass computes again what would make it take more than this (default: no limit)", run);

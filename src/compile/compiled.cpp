@@ -134,6 +134,7 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   if (!options_.second_piece.empty()) graph.second_piece = first_call_of(options_.second_piece, graph);
   traced->time.passes_ms = ms_since(begin);
   begin = steady_ns();
+  if (traced->windows.release_gradients()) allocator_of(device_).release_cached();  // the arena takes its place
   traced->executable = std::make_unique<Executable>(std::move(graph), arena_, !contains(options_.without, "graph"));
   traced->time.build_ms = ms_since(begin);
   return traced;

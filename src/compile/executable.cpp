@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/dispatch.h"
+#include "ops/ops.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
@@ -11,6 +12,12 @@ namespace sinter::compile {
 Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     : graph_(std::move(graph)), capture_(capture), arena_(std::move(arena)) {
   DeviceType device = graph_.device;
+  for (Buffer& b : graph_.buffers) {
+    if (!b.lasting) continue;
+    NoGrad off;
+    CategoryScope scope(b.category);
+    b.external = zeros({b.bytes}, DType::u8, device).impl().storage;
+  }
   for (const Node& n : graph_.nodes) {
     if (device != DeviceType::meta) {
       Kernel kernel = backend_of(device).kernels().*(n.op->kernel);

@@ -126,7 +126,7 @@ std::vector<Lifetime> lifetimes(const Graph& graph) {
 int64_t Graph::total_bytes() const {
   int64_t sum = arena_bytes;
   for (const Buffer& b : buffers)
-    if (b.external) sum += b.bytes;
+    if (!b.is_planned()) sum += b.bytes;
   return sum;
 }
 
@@ -134,7 +134,7 @@ int64_t Graph::bytes_kept_for(int call) const {
   int64_t sum = 0;
   std::vector<Lifetime> all = lifetimes(*this);
   for (size_t b = 0; b < buffers.size(); ++b)
-    if (!buffers[b].external && all[b].used() && all[b].first < call && all[b].last >= call)
+    if (buffers[b].is_planned() && all[b].used() && all[b].first < call && all[b].last >= call)
       sum += aligned(buffers[b].bytes);
   return sum;
 }
@@ -143,7 +143,7 @@ int64_t Graph::live_bytes_at_most() const {
   std::vector<int64_t> change(nodes.size() + 2);
   std::vector<Lifetime> all = lifetimes(*this);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    if (buffers[b].external || !all[b].used()) continue;
+    if (!buffers[b].is_planned() || !all[b].used()) continue;
     change[size_t(all[b].first)] += aligned(buffers[b].bytes);
     change[size_t(all[b].last) + 1] -= aligned(buffers[b].bytes);
   }

@@ -35,10 +35,12 @@ struct Buffer {
   TensorRef holds = {};              // its first tensor, to show; rank -1: scratch memory
   bool output = false;               // read after the step
   std::vector<Span> unread =
-      {};               // of existing memory, what nobody reads after the step: gradients of leaves that it has reset
-  int64_t offset = -1;  // by the plan, in the arena …
-  int over = -1;        // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
+      {};                // of existing memory, what nobody reads after the step: gradients of leaves that it has reset
+  bool lasting = false;  // the executable's own from one step to the next, zero before the first; not in the arena
+  int64_t offset = -1;   // by the plan, in the arena …
+  int over = -1;         // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
 
+  bool is_planned() const { return !external && !lasting; }
   bool is_unread(Span span) const;  // all of it, of one leaf or of several side by side
 };
 
@@ -97,7 +99,11 @@ struct Graph {
   const Ref<Storage>& storage_of(const Buffer& b) const {
     return b.over >= 0 ? buffers[size_t(b.over)].external : b.external;
   }
-  int64_t base_of(const Buffer& b) const { return b.external ? 0 : b.offset; }
+  // Buffers with the same share it, from their base on.
+  const void* memory_of(const Buffer& b) const {
+    return b.lasting ? static_cast<const void*>(&b) : storage_of(b).get();
+  }
+  int64_t base_of(const Buffer& b) const { return b.is_planned() ? b.offset : 0; }
 };
 
 // What a pass did, in figures and in words.

@@ -27,7 +27,7 @@ std::vector<Access> accesses_of(const Graph& g, int n) {
   auto add = [&](const Operand& o, Span span, bool writes, const TensorRef* t) {
     const Buffer& b = g.buffers[size_t(o.buffer)];
     int64_t base = g.base_of(b);
-    all.push_back({n, g.storage_of(b).get(), {base + span.begin, base + span.end}, writes, o, t});
+    all.push_back({n, g.memory_of(b), {base + span.begin, base + span.end}, writes, o, t});
   };
   node.for_each_access(
       [&](const Operand& o, const TensorRef& t, bool, bool writes) { add(o, span_of(t, o.offset), writes, &t); });

@@ -26,6 +26,7 @@ Report add_by_product(Graph& graph);
 Report fold_updates(Graph& graph);
 Report update_early(Graph& graph);
 Report use_lanes(Graph& graph);
+Report shrink_gradients(Graph& graph);
 Report plan_memory(Graph& graph);         // gives buffers that are never in use together the same memory …
 Report plan_without_reuse(Graph& graph);  // … or each its own, when that is switched off
 

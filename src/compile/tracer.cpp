@@ -167,6 +167,17 @@ void Windows::replayed() const {
   for (const Window& w : leaves) static_cast<Leaf&>(*w.leaf).has_grad = w.after;
 }
 
+bool Windows::release_gradients() const {
+  bool any = false;
+  for (const Window& w : leaves) {
+    auto& leaf = static_cast<Leaf&>(*w.leaf);
+    if (!leaf.release_grad || !leaf.grad.defined()) continue;
+    leaf.release_grad();
+    any |= !leaf.grad.defined();
+  }
+  return any;
+}
+
 Graph trace(const Step& step, const std::vector<Tensor>& inputs, DeviceType device, Windows* windows) {
   check(!context().recorder, "a step that is being traced cannot trace another");
   TracedMemory::instance().clear();

@@ -19,8 +19,9 @@ struct Windows {
     bool matters;        // false: the step resets it
   };
   std::vector<Window> leaves;
-  bool hold() const;      // now
-  void replayed() const;  // leaves are now as after the step
+  bool hold() const;               // now
+  void replayed() const;           // leaves are now as after the step
+  bool release_gradients() const;  // whose memory nobody needs; whether there were any
 };
 
 // The graph of step(inputs). Nothing is computed and no device memory is taken; leaves are left as they were, also if it fails.

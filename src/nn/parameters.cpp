@@ -34,7 +34,7 @@ Init Init::linear(int64_t in, int64_t out) { return {truncated_normal, std::sqrt
 
 Parameters::~Parameters() {
   for (LeafEntry& l : leaves_)
-    if (Leaf* leaf = leaf_of(l.tensor)) leaf->make_grad = nullptr;  // the leaf may live on
+    if (Leaf* leaf = leaf_of(l.tensor)) leaf->make_grad = leaf->release_grad = nullptr;  // the leaf may live on
 }
 
 void Parameters::begin_unit(const std::string& name) { units_.push_back({name}); }
@@ -129,7 +129,10 @@ void Parameters::allocate() {
     TensorImpl& impl = l.tensor.impl();
     impl.storage = master_.impl().storage;
     impl.ref.data = flat_view(master_, l.tensor.dims(), l.offset).data();
-    if (Leaf* leaf = leaf_of(l.tensor)) leaf->make_grad = [this] { allocate_grad(); };
+    if (Leaf* leaf = leaf_of(l.tensor)) {
+      leaf->make_grad = [this] { allocate_grad(); };
+      leaf->release_grad = [this] { release_grad(); };
+    }
     if (options_.compute) impl.low_copy = &flat_view(low_copy_, l.tensor.dims(), l.offset).impl();
     for (int i = l.first_entry; i < l.first_entry + l.entry_count; ++i) {
       Entry& e = entries_[size_t(i)];
@@ -145,6 +148,7 @@ void Parameters::allocate() {
 void Parameters::allocate_grad() {
   if (grad_.defined() || !trainable_size_) return;
   NoGrad off;
+  Scoped<Recorder*> unrecorded(context().recorder, nullptr);  // it outlives a step that is being traced
   grad_ = new_role(options_.master, MemoryCategory::gradient);
   for (LeafEntry& l : leaves_) {
     if (l.frozen) continue;
@@ -154,6 +158,21 @@ void Parameters::allocate_grad() {
       e.grad = flat_view(grad_, e.dims, e.offset);
     }
   }
+}
+
+void Parameters::release_grad() {
+  if (!grad_.defined()) return;
+  int64_t views = 1;
+  for (const LeafEntry& l : leaves_) {
+    if (l.frozen) continue;
+    if (leaf_of(l.tensor)->has_grad) return;
+    views += 1 + l.entry_count;
+  }
+  if (grad_.impl().storage->use_count() != views) return;
+  for (const LeafEntry& l : leaves_)
+    if (!l.frozen) leaf_of(l.tensor)->grad = {};
+  for (Entry& e : entries_) e.grad = {};
+  grad_ = {};
 }
 
 const Parameters::Entry& Parameters::find(const std::string& name) const {

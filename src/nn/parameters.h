@@ -49,6 +49,7 @@ class Parameters {
   void freeze(const std::string& name);                       // a leaf without gradient and moments
   void allocate();       // makes the buffers and fills them with initial values …
   void allocate_grad();  // … except the gradient's, which the first backward pass makes
+  void release_grad();   // unless it holds something or is held by others; the next backward pass makes it again
 
   // One named parameter, as checkpoints and people see it.
   struct Entry {

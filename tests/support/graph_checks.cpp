@@ -37,7 +37,7 @@ std::vector<Touch> touches(const compile::Graph& g, const compile::Node& node) {
   auto add = [&](int buffer, int64_t begin, int64_t end, bool writes, int64_t offset, const TensorRef* t) {
     const compile::Buffer& b = g.buffers[size_t(buffer)];
     int64_t base = g.base_of(b);
-    all.push_back({g.storage_of(b).get(), base + begin, base + end, writes, t ? buffer : -1, offset, t});
+    all.push_back({g.memory_of(b), base + begin, base + end, writes, t ? buffer : -1, offset, t});
   };
   node.for_each_access([&](const compile::Operand& x, const TensorRef& r, bool, bool writes) {
     compile::Span s = compile::span_of(r, x.offset);

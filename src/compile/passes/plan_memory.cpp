@@ -17,7 +17,7 @@ namespace {
 std::vector<size_t> own_buffers(const Graph& graph, const std::vector<Lifetime>& life) {
   std::vector<size_t> own;
   for (size_t b = 0; b < graph.buffers.size(); ++b)
-    if (!graph.buffers[b].external && life[b].used()) own.push_back(b);
+    if (graph.buffers[b].is_planned() && life[b].used()) own.push_back(b);
   return own;
 }
 

@@ -1,0 +1,93 @@
+// Where updates are folded into gradients' products, little of the flat gradient buffer is still used. That little gets a buffer of its own,
+// and the flat one can be given back (Parameters::release_grad): activations then share the arena only, which is as large as they need.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "compile/lifetimes.h"
+#include "compile/passes.h"
+
+namespace sinter::compile {
+namespace {
+
+constexpr int64_t padding = 512;  // bytes between gradients at most: updates read over them, and they are zero
+constexpr double little = 0.5;
+
+template <class F> void for_each_use(Graph& graph, int buffer, F&& f) {
+  for (Node& n : graph.nodes) {
+    for (int i = 0; i < n.call.n_in; ++i)
+      if (n.in[i].buffer == buffer) f(n.in[i], n.call.in[i], true, bool(n.op->mutates >> i & 1));
+    for (int j = 0; j < n.call.n_out; ++j)
+      if (n.out[j].buffer == buffer) f(n.out[j], n.call.out[j], n.call.accumulates(j), true);
+  }
+}
+
+// Disjoint spans in order, each a multiple of the arena's steps.
+std::vector<Span> joined(std::vector<Span> spans) {
+  for (Span& s : spans) s = {s.begin / arena_alignment * arena_alignment, aligned(s.end)};
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::vector<Span> all;
+  for (const Span& s : spans)
+    if (!all.empty() && s.begin < all.back().end) all.back().end = std::max(all.back().end, s.end);
+    else all.push_back(s);
+  return all;
+}
+
+bool covers(std::vector<Span> written, const Span& read) {
+  std::sort(written.begin(), written.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  int64_t at = read.begin;
+  for (const Span& s : written)
+    if (s.overlaps(read)) {
+      if (s.begin - at >= padding) return false;
+      at = std::max(at, s.end);
+    }
+  return at > read.begin && read.end - at < padding;
+}
+
+}  // namespace
+
+Report shrink_gradients(Graph& graph) {
+  Report report;
+  for (size_t b = 0, count = graph.buffers.size(); b < count; ++b) {
+    if (!graph.buffers[b].external || graph.buffers[b].output || graph.buffers[b].unread.empty()) continue;
+    std::vector<Span> written, used;
+    bool fits = true;  // the step reads nothing but what it wrote, and nobody reads that afterwards
+    for_each_use(graph, int(b), [&](const Operand& o, const TensorRef& t, bool reads, bool writes) {
+      Span span = span_of(t, o.offset);
+      fits = fits && !(reads && !covers(written, span)) && !(writes && !graph.buffers[b].is_unread(span));
+      if (writes) written.push_back(span);
+      used.push_back(span);
+    });
+    used = joined(used);
+    int64_t bytes = 0;
+    for (const Span& s : used) bytes += s.end - s.begin;
+    if (!fits || double(bytes) > little * double(graph.buffers[b].bytes)) continue;
+
+    Buffer kept;
+    kept.bytes = bytes;
+    kept.lasting = true;
+    kept.category = MemoryCategory::gradient;
+    kept.holds.dtype = graph.buffers[b].holds.dtype;
+    kept.holds.rank = 1;
+    kept.holds.dims[0] = bytes / size_of(kept.holds.dtype), kept.holds.strides[0] = 1;
+    for_each_use(graph, int(b), [&](Operand& o, const TensorRef&, bool, bool) {
+      int64_t before = 0;
+      for (const Span& s : used) {
+        if (s.begin <= o.offset && o.offset < s.end) {
+          o = {int(count), before + o.offset - s.begin};
+          break;
+        }
+        before += s.end - s.begin;
+      }
+    });
+    report.lines.push_back(
+        fmt::format("gradients take {} bytes instead of {}: the rest is never stored", bytes, graph.buffers[b].bytes));
+    graph.buffers[b].external = {};
+    graph.buffers[b].bytes = 0;
+    graph.buffers[b].unread.clear();
+    if (bytes > 0) graph.buffers.push_back(kept);
+    break;  // there is one flat gradient
+  }
+  return report;
+}
+
+}  // namespace sinter::compile
