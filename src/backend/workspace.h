@@ -10,11 +10,6 @@
 
 namespace sinter::workspace {
 
-inline int64_t numel(const TensorRef& t) {
-  int64_t n = 1;
-  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
-  return n;
-}
 inline int64_t last_dim(const TensorRef& t) { return t.dims[t.rank - 1]; }
 
 // cuBLASLt gets what NVIDIA recommends for Hopper. The CPU widens 16-bit operands to fp32 for OpenBLAS.
@@ -37,6 +32,14 @@ inline int64_t norm_backward(const KernelCall& c, DeviceType) {
   int64_t sums = c.n_out - 1;  // dw, or dw and db
   int64_t rows = numel(c.in[0]) / std::max<int64_t>(1, last_dim(c.in[0]));
   return sums * std::min(rows, norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
+}
+
+// embedding_backward on CUDA: for each stretch of so many tokens a bit for each id; where there are few or very many stretches, none.
+constexpr int64_t embedding_stretch = 2048;
+inline int64_t embedding_backward(const KernelCall& c, DeviceType device) {
+  int64_t stretches = (numel(c.in[0]) + embedding_stretch - 1) / embedding_stretch;
+  if (device != DeviceType::cuda || stretches < 3 || stretches > 256) return 0;
+  return stretches * ((c.out[0].dims[0] + 31) / 32) * 4;
 }
 
 // attention on CUDA: the counter that hands out work.

@@ -6,15 +6,6 @@
 
 namespace sinter::compile {
 
-bool is_contiguous(const TensorRef& t) {
-  int64_t expected = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    if (t.dims[d] != 1 && t.strides[d] != expected) return false;
-    expected *= t.dims[d];
-  }
-  return true;
-}
-
 Span span_of(const TensorRef& t, int64_t offset) {
   int64_t last = 0;
   for (int d = 0; d < t.rank; ++d) {

@@ -22,7 +22,6 @@ struct Span {
   bool contains(const Span& o) const { return begin <= o.begin && o.end <= end; }
 };
 Span span_of(const TensorRef& t, int64_t offset);
-bool is_contiguous(const TensorRef& t);
 // Whether two tensors of one buffer can share bytes: not when their spans do not, and not when they are different parts of one larger tensor.
 bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b_offset);
 

@@ -23,6 +23,20 @@ struct TensorRef {
 
   template <class T> T* as() const { return static_cast<T*>(data); }
 };
+// Inlined everywhere: kernels for several instruction sets include this, and the linker would keep any one copy.
+[[gnu::always_inline]] inline int64_t numel(const TensorRef& t) {
+  int64_t n = 1;
+  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
+  return n;
+}
+[[gnu::always_inline]] inline bool is_contiguous(const TensorRef& t) {
+  int64_t expected = 1;
+  for (int d = t.rank - 1; d >= 0; --d) {
+    if (t.dims[d] != 1 && t.strides[d] != expected) return false;
+    expected *= t.dims[d];
+  }
+  return true;
+}
 
 // An op's attributes: one small trivially copyable struct per op (core/attrs.h), kept as bytes so that every call
 // has the same type and two calls can be compared.

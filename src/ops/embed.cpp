@@ -39,6 +39,7 @@ const OpDef embedding_backward{
     .name = "embedding_backward",
     .infer = infer_embedding_backward,
     .cost = rules::per_element,
+    .workspace = workspace::embedding_backward,
     .kernel = &KernelTable::embedding_backward,
     .accumulates = 1,
     .samples = {{{{{2, 3}, SampleInput::token_ids, 7}, {{2, 3, 5}}}, Attrs::of(EmbeddingAttrs{7})}}};

@@ -87,7 +87,7 @@ struct Cost {
 };
 
 // What the compiler may do with an op. pointwise: the variant is a PointwiseFn, of elements in their order.
-enum class Fuse : uint8_t { pointwise, row_reduction, view, opaque };
+enum class Fuse : uint8_t { pointwise, view, opaque };
 
 // What mixed precision does with an op's floating-point inputs.
 //   lower     cast to the 16-bit type; the result is 16-bit           (products)

@@ -444,7 +444,7 @@ void portable_attention(const KernelCall& call) {
   a.logsumexp = l.as<float>();
   a.l_batch = l.strides[0], a.l_head = l.strides[1], a.l_row = l.strides[2];
   a.paired = portable::whole_pairs(o);
-  if (numel_of(q) == 0) return;
+  if (numel(q) == 0) return;
   auto run = [&](auto m, auto d) { portable::run_forward<portable::Loop::attention, m(), d()>(call, a); };
   using portable::Math;
   if (q.dtype == DType::bf16) portable::with_tile_dim<Math::bf16>(a.dim, run);
@@ -471,7 +471,7 @@ void run_weights(const char* name, const KernelCall& call, const TensorRef& x, c
   if (attrs.scale <= 0) refuse(name, "the scale must be positive");
   for (const TensorRef* t : {&p, &written, &result})
     if (t->dtype != DType::f32) refuse(name, "operands and results must have one element type");
-  if (numel_of(left) == 0) return;
+  if (numel(left) == 0) return;
   a.p = strided(name, p), a.ds = strided(name, written), a.o = strided(name, result);
   if (L == Loop::weights_backward) a.stored_o = strided(name, call.in[2]);
   a.strip = int(attrs.strip);

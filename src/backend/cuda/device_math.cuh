@@ -254,12 +254,6 @@ template <int Threads, class T, class Op> __device__ __forceinline__ T block_red
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-inline int64_t numel_of(const TensorRef& t) {
-  int64_t n = 1;
-  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
-  return n;
-}
-
 // A tensor as rows: last dimension contiguous, the others folded into one.
 struct Rows {
   void* data;

@@ -1,5 +1,6 @@
 // Rows of a table by id, and the sum of gradients back into it.
 #include "backend/cuda/device_math.cuh"
+#include "backend/workspace.h"
 
 namespace sinter::cuda {
 
@@ -38,11 +39,12 @@ __global__ void __launch_bounds__(512) embedding_forward(const __grid_constant__
 
 // Note [Embedding gradient]: several tokens may name one row, and float atomics would add them in any order. So the
 // block of a token's first occurrence adds all its occurrences, in order, and the other blocks leave as soon as they
-// see an earlier one. Finding them costs a scan of the ids, which lie in L2: about distinct ids · tokens · size of id.
+// see an earlier one. Finding them costs a scan of the ids, which lie in L2, in stretches of scan_width. Where there are several stretches a bit
+// for each of them and each id says which contain it at all.
 // Speed of light without the scan: tokens · d · size of dy read, table · 4 bytes written.
 constexpr int threads = 256;
-constexpr int scan = 8;                     // ids per thread and round
-constexpr int scan_width = threads * scan;  // ids per round
+constexpr int scan_width = int(workspace::embedding_stretch),
+              scan = scan_width / threads;  // ids per round, and of a thread
 constexpr int rows_in_flight = 8;
 
 struct ScatterArgs {
@@ -52,6 +54,8 @@ struct ScatterArgs {
   int d;
   DType id_type, dy_type;
   bool accumulate;
+  unsigned* present = nullptr;  // words · stretches: bit `id` of stretch s; null: scan all of them
+  int words = 0;
 };
 
 __device__ __forceinline__ int64_t id_at(const ScatterArgs& a, int64_t i) {
@@ -59,13 +63,20 @@ __device__ __forceinline__ int64_t id_at(const ScatterArgs& a, int64_t i) {
                                  : int64_t(static_cast<const int32_t*>(a.ids)[i]);
 }
 
-// Bit s of the result: ids[first + s · threads + thread] is `id`, for positions below `end`.
-__device__ __forceinline__ unsigned matches(const ScatterArgs& a, int64_t first, int64_t end, int64_t id) {
+__global__ void __launch_bounds__(threads) mark_present(const __grid_constant__ ScatterArgs a) {
+  int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+  int64_t id = i < a.tokens ? id_at(a, i) : -1;
+  if (id >= 0 && id < a.vocabulary) atomicOr(a.present + i / scan_width * a.words + id / 32, 1u << id % 32);
+}
+
+// Bit s of the result: ids[first + s · threads + thread] is `id`, for positions from `begin` to `end`.
+__device__ __forceinline__ unsigned matches(const ScatterArgs& a, int64_t first, int64_t begin, int64_t end,
+                                            int64_t id) {
   int64_t found[scan];
 #pragma unroll
   for (int s = 0; s < scan; ++s) {
     int64_t i = first + s * threads + threadIdx.x;
-    found[s] = i < end ? id_at(a, i) : -1;
+    found[s] = i >= begin && i < end ? id_at(a, i) : -1;
   }
   unsigned bits = 0;
 #pragma unroll
@@ -81,11 +92,23 @@ __global__ void __launch_bounds__(threads) embedding_gradient(const __grid_const
   __shared__ int starts[words];
   __shared__ int offsets[scan_width];  // from the round's first position, in order
   __shared__ int total;
+  __shared__ unsigned stretches[threads / 32];  // that contain the id
 
   int64_t token = blockIdx.x, id = id_at(a, token);
   if (id < 0 || id >= a.vocabulary) return;  // the forward pass gave NaN for it
+  if (a.present) {
+    bool any = int64_t(threadIdx.x) * scan_width < a.tokens &&
+               a.present[int64_t(threadIdx.x) * a.words + id / 32] >> id % 32 & 1;
+    unsigned ballot = __ballot_sync(~0u, any);
+    if (threadIdx.x % 32 == 0) stretches[threadIdx.x / 32] = ballot;
+    __syncthreads();
+  }
+  auto contains = [&](int64_t first) {
+    int s = int(first / scan_width);
+    return !a.present || stretches[s / 32] >> s % 32 & 1;
+  };
   for (int64_t first = 0; first < token; first += scan_width)
-    if (__syncthreads_or(matches(a, first, token, id) != 0)) return;
+    if (contains(first) && __syncthreads_or(matches(a, first, 0, token, id) != 0)) return;
 
   int column = (blockIdx.y * threads + threadIdx.x) * N;
   bool mine = column < a.d;
@@ -111,8 +134,9 @@ __global__ void __launch_bounds__(threads) embedding_gradient(const __grid_const
     add_row(load_row(token));
   }
 
-  for (int64_t first = token + 1; first < a.tokens; first += scan_width) {
-    unsigned bits = matches(a, first, a.tokens, id);
+  for (int64_t first = token / scan_width * scan_width; first < a.tokens; first += scan_width) {
+    if (!contains(first)) continue;
+    unsigned bits = matches(a, first, token + 1, a.tokens, id);
     if (!__syncthreads_or(bits != 0)) continue;
     // An ordered list of the matches: word (s, warp) of the ballots covers positions s · threads + 32 · warp onwards.
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -172,7 +196,7 @@ void embedding(const KernelCall& call) {
   const TensorRef &table = call.in[0], &ids = call.in[1], &y = call.out[0];
   need_floats("embedding", {&table, &y});
   need_ids("embedding", ids);
-  EmbeddingArgs a{table.data,         ids.data,    y.data,    numel_of(ids), table.dims[0],
+  EmbeddingArgs a{table.data,         ids.data,    y.data,    numel(ids), table.dims[0],
                   int(table.dims[1]), table.dtype, ids.dtype, y.dtype};
   if (a.tokens == 0 || a.d == 0) return;
   bool vectors = rows_of(table).vectors_of(4) && rows_of(y).vectors_of(4);
@@ -186,13 +210,20 @@ void embedding_backward(const KernelCall& call) {
   need_floats("embedding_backward", {&dy});
   need_f32("embedding_backward", {&dtable});
   need_ids("embedding_backward", ids);
-  ScatterArgs a{ids.data,  dy.data,  dtable.as<float>(), numel_of(ids), dtable.dims[0], int(dtable.dims[1]),
+  ScatterArgs a{ids.data,  dy.data,  dtable.as<float>(), numel(ids), dtable.dims[0], int(dtable.dims[1]),
                 ids.dtype, dy.dtype, call.accumulates(0)};
-  if (numel_of(dtable) == 0) return;
+  if (numel(dtable) == 0) return;
   if (!a.accumulate)
-    check_cuda(cudaMemsetAsync(dtable.data, 0, size_t(numel_of(dtable)) * sizeof(float), stream_of(call)),
+    check_cuda(cudaMemsetAsync(dtable.data, 0, size_t(numel(dtable)) * sizeof(float), stream_of(call)),
                "cudaMemsetAsync");
   if (a.tokens == 0) return;
+  if (call.workspace_bytes > 0) {
+    a.present = static_cast<unsigned*>(call.workspace);
+    a.words = int(ceil_div(a.vocabulary, 32));
+    check_cuda(cudaMemsetAsync(a.present, 0, size_t(call.workspace_bytes), stream_of(call)), "cudaMemsetAsync");
+    launch("embedding_backward", mark_present, dim3(grid_of("embedding_backward", ceil_div(a.tokens, threads))),
+           threads, stream_of(call), a);
+  }
   bool vectors = rows_of(dy).vectors_of(4) && a.d % 4 == 0;
   dim3 grid(grid_of("embedding_backward", a.tokens), unsigned(ceil_div(a.d, threads * (vectors ? 4 : 1))));
   launch("embedding_backward", vectors ? embedding_gradient<true> : embedding_gradient<false>, grid, threads,

@@ -1,6 +1,9 @@
 // Cross-entropy over rows of logits. Forward is one read of the logits (maximum and sum of exponentials together),
 // backward one read and one write: rows · V · size bytes each way is the speed of light. V is large (10⁴ to 10⁵), so a
-// block takes a row. In place both are one kernel, and its second read of a row finds it in the cache.
+// block takes a row. In place both are one kernel, and its second read of a row finds it in the L2 cache: not more rows are at work together
+// than fit there.
+#include <algorithm>
+
 #include "backend/cuda/device_math.cuh"
 
 namespace sinter::cuda {
@@ -148,6 +151,13 @@ __global__ void __launch_bounds__(threads) cross_entropy_in_place(const __grid_c
   gradient_of_row(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
 }
 
+// Shared memory that leaves room for as many blocks as there may be rows in the L2 cache, each on a multiprocessor.
+int memory_to_limit_rows(int64_t row_bytes) {
+  constexpr int64_t cache = int64_t(30) << 20, shared = 226 << 10, most = 2048 / threads;
+  int64_t blocks = std::max<int64_t>(1, cache / (row_bytes * multiprocessors()));
+  return blocks >= most ? 0 : int(shared / blocks - 2048);
+}
+
 CrossEntropyArgs args_of(const Rows& logits, const TensorRef& targets) {
   CrossEntropyArgs a{};
   a.logits = logits.data;
@@ -179,8 +189,13 @@ void cross_entropy(const KernelCall& call) {
   if (logits.rows > 0)
     with_float_type("cross_entropy", logits.dtype, [&](auto t) {
       using T = decltype(t);
-      launch("cross_entropy", in_place ? cross_entropy_in_place<T> : cross_entropy_forward<T>,
-             grid_of("cross_entropy", logits.rows), threads, stream_of(call), a);
+      unsigned blocks = grid_of("cross_entropy", logits.rows);
+      if (!in_place) return launch("cross_entropy", cross_entropy_forward<T>, blocks, threads, stream_of(call), a);
+      int shared = memory_to_limit_rows(logits.cols * int64_t(sizeof(T)));
+      check_cuda(cudaFuncSetAttribute(cross_entropy_in_place<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                 "cross_entropy");
+      cross_entropy_in_place<T><<<blocks, threads, size_t(shared), stream_of(call)>>>(a);
+      check_cuda(cudaGetLastError(), "cross_entropy");
     });
   launch("cross_entropy", mean_of_rows, 1, 1024, stream_of(call), call.out[0].as<float>(), a.row_loss, logits.rows);
 }

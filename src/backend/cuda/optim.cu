@@ -166,7 +166,7 @@ UpdateArgs update_args(const char* name, const KernelCall& call, int state, int 
   need_f32(name, {&master});
   need_floats(name, {&grad});
   UpdateArgs a{master.as<float>(), grad.data,  nullptr,    nullptr, call.in[state].as<double>(), nullptr,
-               numel_of(master),   grad.dtype, DType::bf16};
+               numel(master),      grad.dtype, DType::bf16};
   if (call.n_in > copy) {
     a.copy = call.in[copy].data;
     a.copy_type = call.in[copy].dtype;
@@ -180,7 +180,7 @@ UpdateArgs update_args(const char* name, const KernelCall& call, int state, int 
 void sum_squares(const KernelCall& call) {
   const TensorRef& x = call.in[0];
   need_floats("sum_squares", {&x});
-  int64_t n = numel_of(x), blocks = ceil_div(n, threads * 16);
+  int64_t n = numel(x), blocks = ceil_div(n, threads * 16);
   if (blocks > workspace::partial_sums)
     blocks = workspace::partial_sums;  // never the machine's size: same bits everywhere
   if (call.workspace_bytes < 8 * blocks) refuse("sum_squares", "workspace too small");

@@ -159,7 +159,7 @@ void pointwise(const KernelCall& call) {
     dense = aligned(t.data, 16) && dense_like(t, out);
   }
   if (!dense || !any_float || !fits) return pointwise_strided(call, op);
-  int64_t n = numel_of(out);
+  int64_t n = numel(out);
   if (n == 0) return;
   switch (inputs) {
     case 1: return launch_dense<1>(call, op, n, same);

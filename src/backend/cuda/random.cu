@@ -43,7 +43,7 @@ struct DrawInteger {
 
 template <class Draw> void draw_into(const char* name, const KernelCall& call, const Draw& draw) {
   const auto& attrs = call.attrs.as<RandomAttrs>();
-  RandomArgs a{call.out[0].data, numel_of(call.out[0]), attrs.seed, attrs.stream, call.out[0].dtype};
+  RandomArgs a{call.out[0].data, numel(call.out[0]), attrs.seed, attrs.stream, call.out[0].dtype};
   if (a.n == 0) return;
   launch(name, random_elements<Draw>, grid_of(name, ceil_div(a.n, 4 * threads)), threads, stream_of(call), a, draw);
 }

@@ -198,7 +198,7 @@ void run_softmax(const char* name, const KernelCall& call, const TensorRef* b) {
   const TensorRef &a = call.in[0], &out = call.out[0];
   const auto& attrs = call.attrs.as<SoftmaxAttrs>();
   need_floats(name, {&a, b ? b : &a, &out});
-  int64_t n = numel_of(out);
+  int64_t n = numel(out);
   if (n == 0) return;
   int64_t tk = a.dims[a.rank - 1], tq = a.rank > 1 ? a.dims[a.rank - 2] : 1;
   grid_of(name, n / tk);

@@ -11,15 +11,6 @@ namespace {
 
 bool is_reduction(StepKind k) { return k == StepKind::row_sum || k == StepKind::row_dot || k == StepKind::row_max; }
 
-bool is_contiguous(const TensorRef& t) {
-  int64_t expected = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    if (t.dims[d] != 1 && t.strides[d] != expected) return false;
-    expected *= t.dims[d];
-  }
-  return true;
-}
-
 // From row to row; a contiguous tensor may have any shape.
 int64_t row_stride(const TensorRef& t, int64_t length) {
   if (is_contiguous(t)) return length;

@@ -80,12 +80,6 @@ const char* type_name(DType t) {
   }
 }
 
-int64_t numel(const TensorRef& t) {
-  int64_t n = 1;
-  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
-  return n;
-}
-
 int steps_inputs(const FusedStep& s) {
   switch (s.kind) {
     case StepKind::map: return inputs_of(s.fn);

@@ -32,8 +32,7 @@ class Writer {
   int depth_ = 0;
 };
 
-const char* type_name(DType t);  // as the prelude calls it
-int64_t numel(const TensorRef& t);
+const char* type_name(DType t);           // as the prelude calls it
 int steps_inputs(const FusedStep& step);  // how many of `from` it reads
 // A step of kinds map, constant, fma and exp2, its operands given by name.
 std::string expression(const FusedStep& step, const std::function<std::string(int)>& name);

@@ -193,7 +193,7 @@ class Finder {
     a_.head_dim = q.ref.dims[3];
     if (a_.queries < 1 || a_.keys < 1 || a_.head_dim < 1 || q.ref.dims[2] % a_.queries) return false;
     a_.heads = a_.kv_heads * (q.ref.dims[2] / a_.queries);
-    bool fits = workspace::numel(m) == a_.batch * a_.heads * a_.queries * a_.keys && o.ref.dims[2] == q.ref.dims[2];
+    bool fits = numel(m) == a_.batch * a_.heads * a_.queries * a_.keys && o.ref.dims[2] == q.ref.dims[2];
     return fits && place(q, a_.q) && place(o, a_.o);
   }
   bool place(const Placed& rows, Placed& heads) const {

@@ -14,7 +14,6 @@
 namespace sinter::compile {
 namespace {
 
-using workspace::numel;
 using F = PointwiseFn;
 
 // Another device may have other bits than the CPU, which computes here, but for what is rounded once.

@@ -14,8 +14,6 @@
 namespace sinter::compile {
 namespace {
 
-using workspace::numel;
-
 // Note [Where folding pays]: a tile of 128 × 128 is one multiprocessor's work, however many tokens it sums over, while a product of its own
 // can be split along them. So with many tokens and few tiles the product is better left alone. The rates are what an H200 does with either
 // (docs/results, h200-compiled); folding may be a little behind, as it also takes a call and a gradient's memory away.

@@ -13,7 +13,6 @@ namespace sinter::compile {
 namespace {
 
 using workspace::last_dim;
-using workspace::numel;
 using F = PointwiseFn;
 
 constexpr double log2_e = 1.4426950408889634;

@@ -9,8 +9,6 @@
 namespace sinter::compile {
 namespace {
 
-using workspace::numel;
-
 constexpr size_t window = 16;  // how far calls may move
 
 // Whether two calls touch the same bytes, one of them writing.

@@ -20,7 +20,6 @@ namespace sinter::compile {
 namespace {
 
 using workspace::last_dim;
-using workspace::numel;
 
 enum class Form { forward, weight_grad, input_grad };
 

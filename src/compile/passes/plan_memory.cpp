@@ -50,7 +50,7 @@ struct Space {
 
 bool is_dense(const TensorRef& t) {
   Span s = span_of(t, 0);
-  return s.end - s.begin == workspace::numel(t) * size_of(t.dtype);
+  return s.end - s.begin == numel(t) * size_of(t.dtype);
 }
 
 // Existing buffers that the step may use as it likes for some time, with what is taken of them: what it writes, from the first write to the

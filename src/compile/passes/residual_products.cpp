@@ -10,8 +10,6 @@
 namespace sinter::compile {
 namespace {
 
-using workspace::numel;
-
 bool is_product(const Node& n) {
   return (n.op == &ops::linear || n.op == &ops::matmul || n.op == &ops::linear_input_grad) && n.call.n_in == 2 &&
          n.call.accumulate == 0;

@@ -18,7 +18,7 @@ constexpr int64_t large_model = 1'000'000'000;
 int64_t folded_elements(const Graph& graph) {
   int64_t n = 0;
   for (const Node& node : graph.nodes)
-    if (node.op == &ops::adamw_product) n += workspace::numel(node.call.in[2]);
+    if (node.op == &ops::adamw_product) n += numel(node.call.in[2]);
   return n;
 }
 
