@@ -64,7 +64,10 @@ std::map<const OpDef*, std::vector<Sample>> hand_picked() {
       {&ops::cross_entropy, {sample({{{7, 50257}}, ids({7}, 50257)}), sample({{{4099, 33}}, ids({4099}, 33)})}},
       {&ops::cross_entropy_backward, {sample({{{7, 50257}}, ids({7}, 50257), statistic({7}), mean_of({})})}},
       {&ops::embedding, {sample({{{1000, 80}}, ids({7, 700}, 1000)})}},
-      {&ops::embedding_backward, {sample({ids({7, 700}, 100), {{7, 700, 80}}}, int64_t(100))}},
+      {&ops::embedding_backward,
+       {sample({ids({7, 700}, 100), {{7, 700, 80}}}, int64_t(100)),
+        sample({ids({9001}, 77), {{9001, 20}}}, int64_t(77)),  // several stretches of tokens (workspace.h)
+        sample({ids({3, 2500}, 6000), {{3, 2500, 12}}}, int64_t(6000))}},
       {&ops::split_heads,
        {sample({{{2, 133, 12 * 80}}, table({140, 40}), table({140, 40})}, HeadsAttrs{4, 4, true}),
         sample({{{3, 65, 10 * 64}}, table({65, 32}), table({65, 32})}, HeadsAttrs{6, 2, true})}},
