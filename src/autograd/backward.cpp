@@ -56,7 +56,7 @@ class Backward : public GradCall {
   // A pass that was refused half-way may have left a count behind; a new pass starts from 0.
   static void expect_contribution(Leaf& leaf, int64_t pass) {
     if (Recorder* recorder = context().recorder) recorder->leaf_used(leaf);
-    if (!leaf.grad.defined() && leaf.make_grad) leaf.make_grad();
+    if (leaf.make_grad) leaf.make_grad();
     if (leaf.pass != pass) leaf.pending = 0;
     leaf.pass = pass;
     ++leaf.pending;

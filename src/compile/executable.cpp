@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory/promised_storage.h"
 #include "ops/dispatch.h"
 #include "ops/ops.h"
 #include "ops/table.h"
@@ -13,6 +14,7 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     : graph_(std::move(graph)), capture_(capture), arena_(std::move(arena)) {
   DeviceType device = graph_.device;
   for (Buffer& b : graph_.buffers) {
+    if (const PromisedStorage* promise = b.external ? as_promise(b.external) : nullptr) b.external = promise->kept();
     if (!b.lasting) continue;
     NoGrad off;
     CategoryScope scope(b.category);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "memory/promised_storage.h"
 #include "ops/ops.h"
 
 namespace sinter {
@@ -146,10 +147,24 @@ void Parameters::allocate() {
 }
 
 void Parameters::allocate_grad() {
-  if (grad_.defined() || !trainable_size_) return;
+  const bool tracing = context().recorder;
+  if (!trainable_size_ || (grad_.defined() && (tracing || !as_promise(grad_.impl().storage)))) return;
   NoGrad off;
-  Scoped<Recorder*> unrecorded(context().recorder, nullptr);  // it outlives a step that is being traced
-  grad_ = new_role(options_.master, MemoryCategory::gradient);
+  if (tracing) {
+    Ref<TensorImpl> impl = new TensorImpl;
+    impl->device = options_.device;
+    impl->ref.dtype = options_.master;
+    impl->ref.rank = 1;
+    impl->ref.dims[0] = trainable_size_, impl->ref.strides[0] = 1;
+    impl->storage = new PromisedStorage(trainable_size_ * size_of(options_.master), [this] {
+      allocate_grad();
+      return grad_.impl().storage;
+    });
+    impl->ref.data = impl->storage->data;
+    grad_ = Tensor(impl);
+  } else {
+    grad_ = new_role(options_.master, MemoryCategory::gradient);
+  }
   for (LeafEntry& l : leaves_) {
     if (l.frozen) continue;
     leaf_of(l.tensor)->grad = flat_view(grad_, l.tensor.dims(), l.offset);

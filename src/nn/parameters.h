@@ -48,7 +48,7 @@ class Parameters {
   Tensor add_group(const std::vector<ParameterSpec>& parts);  // joined along the first dimension
   void freeze(const std::string& name);                       // a leaf without gradient and moments
   void allocate();       // makes the buffers and fills them with initial values …
-  void allocate_grad();  // … except the gradient's, which the first backward pass makes
+  void allocate_grad();  // … except the gradient's, which the first backward pass makes; a trace only promises it
   void release_grad();   // unless it holds something or is held by others; the next backward pass makes it again
 
   // One named parameter, as checkpoints and people see it.

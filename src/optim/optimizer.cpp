@@ -28,12 +28,11 @@ void Optimizer::set_learning_rate(double learning_rate) {
   if (learning_rate != learning_rate_) fill(slice(state_, 0, state_lr, 1), learning_rate_ = learning_rate);
 }
 
-void Optimizer::allocate() { parameters_.allocate_grad(); }
-
 void Optimizer::step() {
   Range range("optimizer", RangeKind::phase);
   NoGrad off;
-  allocate();  // a step without a backward pass finds no gradients
+  parameters_.allocate_grad();  // a step without a backward pass finds none
+  allocate();
   auto ranges = parameters_.ranges_with_grad();
   Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
   if (options_.max_norm > 0 || options_.loss_scaling) {
@@ -69,7 +68,6 @@ AdamW::AdamW(Parameters& parameters, const AdamWOptions& o)
 
 // The moments are made by the first step: a run that only scales its loss never pays for them.
 void AdamW::allocate() {
-  Optimizer::allocate();
   if (!m_.defined()) m_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
   if (!v_.defined()) v_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
 }

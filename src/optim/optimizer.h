@@ -20,7 +20,7 @@ class Optimizer {
   // The same in parts. A traced step has no learning rate of its own: it reads the one on the device.
   void set_learning_rate(double learning_rate);
   void step();
-  virtual void allocate();               // gradients and moments, which the first step would make
+  virtual void allocate() {}             // moments, which the first step would make
   Tensor loss_scale(DType dtype) const;  // the seed of backward(); undefined without loss scaling
   std::vector<double> state() const;     // waits for the device: for reports and tests
 

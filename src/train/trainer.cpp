@@ -100,8 +100,7 @@ void Trainer::update() {
 void Trainer::before_trace(bool with_optimizer) {
   if (with_optimizer) optimizer().allocate();
   else if (options_.precision.loss_scaling) optimizer();  // its state holds the scale
-  parameters_.allocate_grad();
-  before_replay();  // or the trace would refresh the copies every time
+  before_replay();                                        // or the trace would refresh the copies every time
 }
 
 double Trainer::step(const Batch& batch, double learning_rate) { return step(std::span(&batch, 1), learning_rate); }

@@ -51,7 +51,7 @@ class Trainer {
   Tensor submit_step(std::span<const Batch> micro_batches,
                      double learning_rate);  // does not wait; the loss holds until the next step
 
-  // Everything that outlives a step, made now: before a step is traced. A replay does not look whether masters have changed since their
+  // Everything that outlives a step but gradients, made now: before a step is traced. A replay does not look whether masters have changed since their
   // 16-bit copies were made, nor does it say that it wrote both: that is done around it.
   void before_trace(bool with_optimizer);
   void before_replay() { parameters_.refresh_stale_low_copy(); }

@@ -114,6 +114,7 @@ TEST(Accumulation, TakesTheArenaOfTheLargestTrace) {
   o.compiled.emplace();
   Trainer t(little(), o, make_transformer);
   t.before_trace(true);
+  t.parameters().allocate_grad();
   int64_t lasting = allocator.stats().allocated - before, largest = 0, sum = 0;
   auto micro_batches = batches(2, 8, 1, DeviceType::cpu);
   int64_t inputs = allocator.stats().allocated - before - lasting;

@@ -238,6 +238,15 @@ lab::RunConfig run_config(DeviceType device, const char* dtype, lab::Pass pass) 
   return c;
 }
 
+// Not even while it is compiled does a step whose gradients are never stored take memory for them.
+TEST(CompiledStep, TakesNoMoreMemoryWhileItIsCompiled) {
+  lab::RunConfig c = run_config(DeviceType::cuda, "bf16", lab::Pass::step);
+  c.model = known_size("medium");
+  lab::Need need = lab::predict(c, make_transformer);
+  EXPECT_EQ(need.first.peak_allocated, need.steady.peak_allocated);
+  EXPECT_LT(need.steady.at_peak_by[size_t(MemoryCategory::gradient)], need.parameters / 4);
+}
+
 void expect_predicted_memory(DeviceType device) {
   for (const char* dtype : {"fp32", "bf16", "fp16"})
     for (lab::Pass pass : {lab::Pass::forward, lab::Pass::forward_backward, lab::Pass::step}) {

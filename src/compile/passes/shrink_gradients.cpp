@@ -1,5 +1,6 @@
 // Where updates are folded into gradients' products, little of the flat gradient buffer is still used. That little gets a buffer of its own,
 // and the flat one can be given back (Parameters::release_grad): activations then share the arena only, which is as large as they need.
+// Where they need more than the gradients, lying over those (Note [Over gradients] in plan_memory.cpp) can take less: both are planned.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -10,7 +11,6 @@ namespace sinter::compile {
 namespace {
 
 constexpr int64_t padding = 512;  // bytes between gradients at most: updates read over them, and they are zero
-constexpr double little = 0.5;
 
 template <class F> void for_each_use(Graph& graph, int buffer, F&& f) {
   for (Node& n : graph.nodes) {
@@ -43,10 +43,8 @@ bool covers(std::vector<Span> written, const Span& read) {
   return at > read.begin && read.end - at < padding;
 }
 
-}  // namespace
-
-Report shrink_gradients(Graph& graph) {
-  Report report;
+// What was done; nothing: empty.
+std::string shrink(Graph& graph) {
   for (size_t b = 0, count = graph.buffers.size(); b < count; ++b) {
     if (!graph.buffers[b].external || graph.buffers[b].output || graph.buffers[b].unread.empty()) continue;
     std::vector<Span> written, used;
@@ -60,7 +58,7 @@ Report shrink_gradients(Graph& graph) {
     used = joined(used);
     int64_t bytes = 0;
     for (const Span& s : used) bytes += s.end - s.begin;
-    if (!fits || double(bytes) > little * double(graph.buffers[b].bytes)) continue;
+    if (!fits) continue;
 
     Buffer kept;
     kept.bytes = bytes;
@@ -79,14 +77,31 @@ Report shrink_gradients(Graph& graph) {
         before += s.end - s.begin;
       }
     });
-    report.lines.push_back(
-        fmt::format("gradients take {} bytes instead of {}: the rest is never stored", bytes, graph.buffers[b].bytes));
+    std::string done =
+        fmt::format("gradients take {} bytes instead of {}: the rest is never stored", bytes, graph.buffers[b].bytes);
     graph.buffers[b].external = {};
     graph.buffers[b].bytes = 0;
     graph.buffers[b].unread.clear();
     if (bytes > 0) graph.buffers.push_back(kept);
-    break;  // there is one flat gradient
+    return done;  // there is one flat gradient
   }
+  return "";
+}
+
+int64_t planned_bytes(Graph graph) {
+  plan_memory(graph);
+  return graph.total_bytes();
+}
+
+}  // namespace
+
+Report shrink_gradients(Graph& graph) {
+  Report report;
+  Graph smaller = graph;
+  std::string done = shrink(smaller);
+  if (done.empty() || planned_bytes(smaller) >= planned_bytes(graph)) return report;
+  graph = std::move(smaller);
+  report.lines.push_back(done);
   return report;
 }
 
