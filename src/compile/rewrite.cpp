@@ -89,8 +89,8 @@ Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs
 bool fits_hopper(const Graph& graph, std::initializer_list<Placed> tensors) {
   if (graph.device != DeviceType::meta && !backend_of(graph.device).info().hopper_kernels) return false;
   for (const Placed& t : tensors) {
-    int64_t piece = 16 / size_of(t.ref.dtype);
-    if (t.at.offset % 16 != 0 || t.ref.dims[t.ref.rank - 1] % piece != 0) return false;
+    int64_t piece = 16 / size_of(t.ref.dtype), last = t.ref.rank - 1;
+    if (t.at.offset % 16 != 0 || t.ref.strides[last] != 1 || t.ref.dims[last] % piece != 0) return false;
     for (int d = 0; d + 1 < t.ref.rank; ++d)
       if (t.ref.strides[d] % piece != 0) return false;
   }

@@ -111,7 +111,9 @@ class Cut {
   bool has_joined_kernels() const {
     if (graph_.target != DeviceType::cuda || !has_kernels(graph_, a_) || a_.mask.scale <= 0) return false;
     if (node(a_.softmax).call.out[0].dtype != a_.q.ref.dtype || node(a_.values).call.accumulate) return false;
-    if (a_.has_backward() && (a_.dq < 0 || a_.grad_q.ref.dtype != a_.q.ref.dtype || node(a_.dq).call.accumulate))
+    const TensorRef& dq = a_.grad_q.ref;
+    if (a_.has_backward() && (a_.dq < 0 || dq.dtype != a_.q.ref.dtype || node(a_.dq).call.accumulate ||
+                              (dq.strides[3] != 1 && dq.dims[3] > 1)))
       return false;
     if (!is_16bit(a_.q.ref.dtype)) return true;
     return fits_hopper(graph_, {a_.q, a_.k, a_.v, a_.o}) &&
