@@ -56,38 +56,44 @@ for device in cpu cuda; do
   if grep -qE '(src|href)="?https?:' "$work/$device.html"; then fail "the page asks the network"; fi
   has "$work/$device.json" '"schema": "sinter.graph.v1"'
   [ -n "$python" ] || continue
-  "$python" - "$work/$device.json" <<'END' || fail "the graph for $device is not as it should be"
+  "$SINTER" compile model $shape --device $device --dtype bf16 --clip 1 --dump "$work/$device-clipped.json" > /dev/null 2>&1
+  "$python" - "$work/$device.json" "$work/$device-clipped.json" <<'END' || fail "the graph for $device is not as it should be"
 import json, sys
 
-graph = json.load(open(sys.argv[1]))
-assert graph["schema"] == "sinter.graph.v1", graph["schema"]
-buffers, calls = graph["buffers"], graph["calls"]
-own = []
-for i, b in enumerate(buffers):
-    assert b["kind"] in ("external", "own"), b
-    if b["kind"] == "external":
-        assert b["offset"] is None and b["over"] is None, (i, b)
-    elif b["first"] >= 0:  # -1: no call uses it any more
-        assert b["offset"] >= 0, (i, b)
-        assert b["over"] is None or buffers[b["over"]]["kind"] == "external", (i, b)
-        room = graph["arena_bytes"] if b["over"] is None else buffers[b["over"]]["bytes"]
-        assert b["offset"] + b["bytes"] <= room, (i, b)
-        own.append(b)
-assert any(b["over"] is not None for b in own), "nothing lies over gradients"
-for i, a in enumerate(own):  # what is in use at the same time lies apart
-    for b in own[i + 1:]:
-        meets = a["over"] == b["over"] and a["first"] <= b["last"] and b["first"] <= a["last"]
-        apart = a["offset"] + a["bytes"] <= b["offset"] or b["offset"] + b["bytes"] <= a["offset"]
-        assert apart or not meets, (a, b)
-assert sum(b["returned"] for b in buffers) == 1, "one loss is returned"
-assert calls, "no calls"
-for n, call in enumerate(calls):
-    assert all(0 <= a < n for a in call["after"]), (n, call["after"])
-    for operand in call["reads"] + call["writes"]:
-        b = buffers[operand["buffer"]]
-        assert b["first"] <= n <= b["last"], (n, operand)
-        assert 0 <= operand["offset"] <= b["bytes"] and len(operand["dims"]) == len(operand["strides"]), (n, operand)
-    assert call["op"] and call["range"] and call["writes"], (n, call)
+def check(graph, stores_gradients):
+    assert graph["schema"] == "sinter.graph.v1", graph["schema"]
+    buffers, calls = graph["buffers"], graph["calls"]
+    own = []
+    for i, b in enumerate(buffers):
+        assert b["kind"] in ("external", "own"), b
+        if b["kind"] == "external":
+            assert b["offset"] is None and b["over"] is None, (i, b)
+        elif b["first"] >= 0:  # -1: no call uses it any more
+            assert b["offset"] >= 0, (i, b)
+            assert b["over"] is None or buffers[b["over"]]["kind"] == "external", (i, b)
+            room = graph["arena_bytes"] if b["over"] is None else buffers[b["over"]]["bytes"]
+            assert b["offset"] + b["bytes"] <= room, (i, b)
+            own.append(b)
+    if stores_gradients:
+        assert any(b["over"] is not None for b in own), "nothing lies over gradients"
+    for i, a in enumerate(own):  # what is in use at the same time lies apart
+        for b in own[i + 1:]:
+            meets = a["over"] == b["over"] and a["first"] <= b["last"] and b["first"] <= a["last"]
+            apart = a["offset"] + a["bytes"] <= b["offset"] or b["offset"] + b["bytes"] <= a["offset"]
+            assert apart or not meets, (a, b)
+    assert sum(b["returned"] for b in buffers) == 1, "one loss is returned"
+    assert calls, "no calls"
+    for n, call in enumerate(calls):
+        assert all(0 <= a < n for a in call["after"]), (n, call["after"])
+        for operand in call["reads"] + call["writes"]:
+            b = buffers[operand["buffer"]]
+            assert b["first"] <= n <= b["last"], (n, operand)
+            assert 0 <= operand["offset"] <= b["bytes"] and len(operand["dims"]) == len(operand["strides"]), (n, operand)
+        assert call["op"] and call["range"] and call["writes"], (n, call)
+
+
+check(json.load(open(sys.argv[1])), False)
+check(json.load(open(sys.argv[2])), True)
 END
 done
 calls_with() {
