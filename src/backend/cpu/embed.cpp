@@ -8,7 +8,7 @@ namespace {
 
 template <class A> void forward(const KernelCall& call) {
   Rows table = rows_of(call.in[0]), y = rows_of(call.out[0]);
-  parallel_for(numel_of(call.in[1]), rows_per_range(table.d), [&](int64_t begin, int64_t end) {
+  parallel_for(numel(call.in[1]), rows_per_range(table.d), [&](int64_t begin, int64_t end) {
     A* spare = buffer<A>(0, table.d);
     for (int64_t i = begin; i < end; ++i) {
       int64_t id = index_at(call.in[1], i);
@@ -27,7 +27,7 @@ struct Positions {
   int64_t *first, *order;
 
   Positions(const TensorRef& ids, int64_t rows) {
-    int64_t n = numel_of(ids);
+    int64_t n = numel(ids);
     first = buffer<int64_t>(cpu::call_slot, rows + 2);
     order = buffer<int64_t>(cpu::call_slot + 1, n);
     __builtin_memset(first, 0, size_t(rows + 2) * sizeof(int64_t));

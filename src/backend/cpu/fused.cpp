@@ -10,7 +10,7 @@ constexpr int64_t strip_elements = 512;
 
 template <class A> void run(const KernelCall& call) {
   const FusedProgram& p = *call.attrs.as<FusedAttrs>().program;
-  int64_t n = numel_of(call.out[0]), strips = (n + strip_elements - 1) / strip_elements;
+  int64_t n = numel(call.out[0]), strips = (n + strip_elements - 1) / strip_elements;
   parallel_for(strips, rows_per_range(strip_elements), [&](int64_t first, int64_t last) {
     A* space = buffer<A>(0, strip_elements * (max_inputs + max_fused_steps));
     const A* values[max_inputs + max_fused_steps];
@@ -20,7 +20,7 @@ template <class A> void run(const KernelCall& call) {
         const TensorRef& t = call.in[i];
         A* strip = space + i * strip_elements;
         values[i] = strip;
-        if (numel_of(t) == 1 && n > 1) load_strip(strip, t.data, t.dtype, length, 0);
+        if (numel(t) == 1 && n > 1) load_strip(strip, t.data, t.dtype, length, 0);
         else if (t.dtype == dtype_for<A>) values[i] = t.as<A>() + begin;
         else load_strip(strip, t.as<char>() + begin * size_of(t.dtype), t.dtype, length, 1);
       }

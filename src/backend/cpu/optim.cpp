@@ -35,7 +35,7 @@ template <class A> void run_adamw(const KernelCall& call, const double* state) {
   A beta1 = A(attrs.beta1), beta2 = A(attrs.beta2), rest1 = A(1 - attrs.beta1), rest2 = A(1 - attrs.beta2);
   A rate = A(lr / (1 - __builtin_pow(attrs.beta1, step)));
   A root = A(1 / __builtin_sqrt(1 - __builtin_pow(attrs.beta2, step)));
-  int64_t total = numel_of(call.in[0]);
+  int64_t total = numel(call.in[0]);
   bool copies = call.n_in == 6;
   for_each_strip(total, [&](int64_t begin, int64_t end) {
     Flat<A> master(call.in[0], 0), grad(call.in[1], 1), moment1(call.in[2], 2), moment2(call.in[3], 3);
@@ -66,7 +66,7 @@ template <class A> void run_sgd(const KernelCall& call, const double* state) {
   bool has_momentum = attrs.momentum != 0 && call.in[2].data;
   A momentum = state[state_step] == 1 ? A(0) : A(attrs.momentum);
   bool first = state[state_step] == 1;
-  int64_t total = numel_of(call.in[0]);
+  int64_t total = numel(call.in[0]);
   bool copies = call.n_in == 5;
   for_each_strip(total, [&](int64_t begin, int64_t end) {
     Flat<A> master(call.in[0], 0), grad(call.in[1], 1), velocity(call.in[2], 2);
@@ -128,7 +128,7 @@ void adamw_product(const KernelCall& call) {
   if (call.in[5].as<double>()[state_skip] != 0) return;
   TensorRef gradient = call.in[2];
   gradient.data = call.workspace;
-  int64_t bytes = numel_of(gradient) * size_of(gradient.dtype);
+  int64_t bytes = numel(gradient) * size_of(gradient.dtype);
   KernelCall product{};
   product.n_in = 2, product.n_out = 1;
   product.in[0] = call.in[0], product.in[1] = call.in[1], product.out[0] = gradient;

@@ -11,7 +11,7 @@ constexpr int64_t strip = 1024;  // a multiple of the block
 template <class A, class F> void fill_with(const KernelCall& call, const F& value_of) {
   const TensorRef& out = call.out[0];
   const auto& attrs = call.attrs.as<RandomAttrs>();
-  int64_t n = numel_of(out);
+  int64_t n = numel(out);
   parallel_for((n + strip - 1) / strip, 4, [&](int64_t begin, int64_t end) {
     A* spare = buffer<A>(0, strip);
     uint32_t* bits = buffer<uint32_t>(1, strip);

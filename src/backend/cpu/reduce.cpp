@@ -143,7 +143,7 @@ void reduce_sum(const KernelCall& call) {
 // In fp64, because a gradient of 1e20 is a fact to report, not a reason to call the norm infinite.
 void sum_squares(const KernelCall& call) {
   const TensorRef& x = call.in[0];
-  int64_t n = numel_of(x), bytes = size_of(x.dtype);
+  int64_t n = numel(x), bytes = size_of(x.dtype);
   int64_t length = max_of<int64_t>(elements_per_range, (n + workspace::partial_sums - 1) / workspace::partial_sums);
   int64_t count = (n + length - 1) / length;
   double* partial = static_cast<double*>(call.workspace);

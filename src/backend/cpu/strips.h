@@ -32,12 +32,6 @@ template <class A> SINTER_INLINE A* buffer(int slot, int64_t n) {
   return static_cast<A*>(cpu::scratch(slot, n * int64_t(sizeof(A))));
 }
 
-SINTER_INLINE int64_t numel_of(const TensorRef& t) {
-  int64_t n = 1;
-  for (int d = 0; d < t.rank; ++d) n *= t.dims[d];
-  return n;
-}
-
 // Single elements, for scalars, statistics and indices.
 SINTER_INLINE double scalar_at(const TensorRef& t, int64_t i) {
   return t.dtype == DType::f64 ? t.as<double>()[i] : double(t.as<float>()[i]);
@@ -86,7 +80,7 @@ template <class A> SINTER_INLINE void close_row(const Rows& r, int64_t i, const 
 // A whole vector (a norm's weight) as A, shared by all ranges of the call.
 template <class A> SINTER_INLINE const A* whole(const TensorRef& t, int slot) {
   if (t.dtype == dtype_for<A>) return t.as<A>();
-  int64_t n = numel_of(t);
+  int64_t n = numel(t);
   A* copy = buffer<A>(cpu::call_slot + slot, n);
   load_strip(copy, t.data, t.dtype, n, 1);
   return copy;
