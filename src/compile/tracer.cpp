@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "memory/promised_storage.h"
+
 namespace sinter::compile {
 namespace {
 
@@ -172,8 +174,9 @@ bool Windows::release_gradients() const {
   for (const Window& w : leaves) {
     auto& leaf = static_cast<Leaf&>(*w.leaf);
     if (!leaf.release_grad || !leaf.grad.defined()) continue;
+    bool real = !as_promise(leaf.grad.impl().storage);
     leaf.release_grad();
-    any |= !leaf.grad.defined();
+    any |= real && !leaf.grad.defined();
   }
   return any;
 }

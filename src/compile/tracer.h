@@ -21,7 +21,7 @@ struct Windows {
   std::vector<Window> leaves;
   bool hold() const;               // now
   void replayed() const;           // leaves are now as after the step
-  bool release_gradients() const;  // whose memory nobody needs; whether there were any
+  bool release_gradients() const;  // that nobody needs; whether any had memory
 };
 
 // The graph of step(inputs). Nothing is computed and no device memory is taken; leaves are left as they were, also if it fails.

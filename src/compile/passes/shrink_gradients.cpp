@@ -12,15 +12,6 @@ namespace {
 
 constexpr int64_t padding = 512;  // bytes between gradients at most: updates read over them, and they are zero
 
-template <class F> void for_each_use(Graph& graph, int buffer, F&& f) {
-  for (Node& n : graph.nodes) {
-    for (int i = 0; i < n.call.n_in; ++i)
-      if (n.in[i].buffer == buffer) f(n.in[i], n.call.in[i], true, bool(n.op->mutates >> i & 1));
-    for (int j = 0; j < n.call.n_out; ++j)
-      if (n.out[j].buffer == buffer) f(n.out[j], n.call.out[j], n.call.accumulates(j), true);
-  }
-}
-
 // Disjoint spans in order, each a multiple of the arena's steps.
 std::vector<Span> joined(std::vector<Span> spans) {
   for (Span& s : spans) s = {s.begin / arena_alignment * arena_alignment, aligned(s.end)};
@@ -49,16 +40,18 @@ std::string shrink(Graph& graph) {
     if (!graph.buffers[b].external || graph.buffers[b].output || graph.buffers[b].unread.empty()) continue;
     std::vector<Span> written, used;
     bool fits = true;  // the step reads nothing but what it wrote, and nobody reads that afterwards
-    for_each_use(graph, int(b), [&](const Operand& o, const TensorRef& t, bool reads, bool writes) {
-      Span span = span_of(t, o.offset);
-      fits = fits && !(reads && !covers(written, span)) && !(writes && !graph.buffers[b].is_unread(span));
-      if (writes) written.push_back(span);
-      used.push_back(span);
-    });
+    for (const Node& n : graph.nodes)
+      n.for_each_access([&](const Operand& o, const TensorRef& t, bool reads, bool writes) {
+        if (o.buffer != int(b)) return;
+        Span span = span_of(t, o.offset);
+        fits = fits && !(reads && !covers(written, span)) && !(writes && !graph.buffers[b].is_unread(span));
+        if (writes) written.push_back(span);
+        used.push_back(span);
+      });
+    if (!fits) continue;
     used = joined(used);
     int64_t bytes = 0;
     for (const Span& s : used) bytes += s.end - s.begin;
-    if (!fits) continue;
 
     Buffer kept;
     kept.bytes = bytes;
@@ -67,16 +60,18 @@ std::string shrink(Graph& graph) {
     kept.holds.dtype = graph.buffers[b].holds.dtype;
     kept.holds.rank = 1;
     kept.holds.dims[0] = bytes / size_of(kept.holds.dtype), kept.holds.strides[0] = 1;
-    for_each_use(graph, int(b), [&](Operand& o, const TensorRef&, bool, bool) {
+    auto move = [&](Operand& o) {
+      if (o.buffer != int(b)) return;
       int64_t before = 0;
       for (const Span& s : used) {
-        if (s.begin <= o.offset && o.offset < s.end) {
-          o = {int(count), before + o.offset - s.begin};
-          break;
-        }
+        if (s.begin <= o.offset && o.offset < s.end) return void(o = {int(count), before + o.offset - s.begin});
         before += s.end - s.begin;
       }
-    });
+    };
+    for (Node& n : graph.nodes) {
+      for (Operand& o : n.in) move(o);
+      for (Operand& o : n.out) move(o);
+    }
     std::string done =
         fmt::format("gradients take {} bytes instead of {}: the rest is never stored", bytes, graph.buffers[b].bytes);
     graph.buffers[b].external = {};
