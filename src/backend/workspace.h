@@ -6,6 +6,7 @@
 
 #include "core/attrs.h"
 #include "core/device.h"
+#include "core/folded_update.h"
 #include "core/kernel_call.h"
 
 namespace sinter::workspace {
@@ -21,8 +22,14 @@ inline int64_t matmul(const KernelCall& c, DeviceType device) {
 // The gradient, and what its product needs; on CUDA it never leaves the multiprocessor.
 inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return 0;
-  int64_t gradient = numel(c.in[2]) * size_of(c.in[2].dtype);
-  return gradient + (is_16bit(c.in[0].dtype) ? 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.in[2])) : 0);
+  int64_t most = 0;
+  for (int i = 0; i < folded_weights(c); ++i) {
+    const TensorRef &dy = c.in[folded_input(i, folded_dy)], &x = c.in[folded_input(i, folded_x)],
+                    &master = c.in[folded_input(i, folded_master)];
+    int64_t gradient = numel(master) * size_of(master.dtype);
+    most = std::max(most, gradient + (is_16bit(dy.dtype) ? 4 * (numel(dy) + numel(x) + numel(master)) : 0));
+  }
+  return most;
 }
 
 // Weight gradients of norms: rows are summed in this many groups, then the groups in order. A fixed number, so that

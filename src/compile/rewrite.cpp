@@ -60,8 +60,8 @@ Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory ca
   return p;
 }
 
-Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs,
-              std::initializer_list<Placed> in, std::initializer_list<Placed> out, MathMode math, uint32_t accumulate) {
+Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs, const std::vector<Placed>& in,
+              const std::vector<Placed>& out, MathMode math, uint32_t accumulate) {
   Node n;
   n.op = &op;
   n.range = range;

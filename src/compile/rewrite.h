@@ -38,9 +38,8 @@ Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory ca
                   int64_t row = 0);
 
 // A call of the op; gives it scratch memory by the op's rule, and counts its bytes. The cost is left to whoever knows it.
-Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs,
-              std::initializer_list<Placed> in, std::initializer_list<Placed> out, MathMode math = MathMode::full,
-              uint32_t accumulate = 0);
+Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs, const std::vector<Placed>& in,
+              const std::vector<Placed>& out, MathMode math = MathMode::full, uint32_t accumulate = 0);
 
 // A place of that name under all of these.
 const RangeNode* range_above(const std::vector<const RangeNode*>& ranges, const char* name);

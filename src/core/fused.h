@@ -4,7 +4,7 @@
 
 namespace sinter {
 
-constexpr int max_fused_steps = 32;
+constexpr int max_fused_inputs = 8, max_fused_steps = 32;
 
 // What a value depends on. Programs of elements know no rows: their values vary by element, or not at all (single numbers).
 enum class Varies : uint8_t { element, row, column, nothing };
@@ -35,7 +35,7 @@ struct FusedProgram {
   int out[max_outputs] = {};  // the value that each output gets
   // Programs of rows (CUDA only): tensors are rows of so many elements, contiguous in themselves. 0: a program of elements.
   int64_t row_length = 0;
-  Varies in_varies[max_inputs] = {};
+  Varies in_varies[max_fused_inputs] = {};
   mutable const void* prepared = nullptr;  // what the device's backend made of it
 };
 struct FusedAttrs {

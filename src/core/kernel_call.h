@@ -10,7 +10,7 @@
 namespace sinter {
 
 constexpr int max_rank = 6;
-constexpr int max_inputs = 8;
+constexpr int max_inputs = 25;
 constexpr int max_outputs = 4;
 
 // A view of memory. Strides are in elements.

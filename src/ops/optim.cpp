@@ -1,4 +1,5 @@
 // The optimizer's arithmetic: over whole flat buffers, in place, with its numbers on the device (core/attrs.h, StepState).
+#include "core/folded_update.h"
 #include "ops/rules.h"
 
 namespace sinter::ops {
@@ -15,6 +16,13 @@ void infer_update(const OpCall& c, OutSpecs&) {
   check(p.dims() == g.dims(), "{}: parameters {} and gradients {} differ in shape", c.op.name, p.dims(), g.dims());
 }
 
+constexpr uint32_t folded_mutates() {
+  uint32_t inputs = 0;
+  for (int i = 0; i < max_folded; ++i)
+    for (FoldedOperand o : {folded_master, folded_m, folded_v, folded_copy}) inputs |= 1u << folded_input(i, o);
+  return inputs;
+}
+
 }  // namespace
 
 const OpDef sum_squares{.name = "sum_squares",
@@ -29,7 +37,7 @@ const OpDef adamw_product{.name = "adamw_product",
                           .infer = rules::only_compiled,
                           .workspace = workspace::adamw_product,
                           .kernel = &KernelTable::adamw_product,
-                          .mutates = 0b1011100};
+                          .mutates = folded_mutates()};
 const OpDef sgd{.name = "sgd", .infer = infer_update, .kernel = &KernelTable::sgd, .mutates = 0b10101};
 
 }  // namespace sinter::ops

@@ -3,9 +3,11 @@
 
 #include "compile/lanes.h"
 #include "compile/passes.h"
+#include "core/folded_update.h"
 #include "lab/memory_need.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "ops/table.h"
 #include "support/gpu.h"
 #include "support/graph_checks.h"
 #include "support/values.h"
@@ -135,29 +137,36 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
   }
 }
 
+// A step of a small model after all passes, as on a GPU. Needs a MetaTarget.
+compile::Graph graph_for_cuda(const char* dtype, int64_t layers) {
+  TrainerOptions o;
+  o.precision = precision_named(dtype);
+  o.device = DeviceType::meta;
+  ModelConfig small = known_size("small");
+  small.attention = {AttentionKind::flash, false, 0};
+  small.layers = layers;
+  Trainer t(small, o, make_transformer);
+  t.before_trace(true);
+  t.optimizer().set_learning_rate(1e-3);
+  Batch batch = random_batch(4, small.ctx, small.vocab, 1, DeviceType::meta);
+  compile::Graph g = compile::trace(
+      [&](const auto&) {
+        Tensor l = t.loss(batch);
+        t.backward(l);
+        t.optimizer_step(1e-3);
+        return std::vector{l.detach()};
+      },
+      {}, DeviceType::meta);
+  for (const compile::Pass& p : compile::all_passes()) p.run(g);
+  compile::order_lanes(g);
+  return g;
+}
+
 // Memory that is used again does not make the chain of the first lane wait for another that is a little behind.
 TEST(CompiledStep, LetsLanesFallBehind) {
   MetaTarget target(DeviceType::cuda);
   for (const char* dtype : {"fp32", "bf16"}) {
-    TrainerOptions o;
-    o.precision = precision_named(dtype);
-    o.device = DeviceType::meta;
-    ModelConfig small = known_size("small");
-    small.attention = {AttentionKind::flash, false, 0};
-    Trainer t(small, o, make_transformer);
-    t.before_trace(true);
-    t.optimizer().set_learning_rate(1e-3);
-    Batch batch = random_batch(4, small.ctx, small.vocab, 1, DeviceType::meta);
-    compile::Graph g = compile::trace(
-        [&](const auto&) {
-          Tensor l = t.loss(batch);
-          t.backward(l);
-          t.optimizer_step(1e-3);
-          return std::vector{l.detach()};
-        },
-        {}, DeviceType::meta);
-    for (const compile::Pass& p : compile::all_passes()) p.run(g);
-    compile::order_lanes(g);
+    compile::Graph g = graph_for_cuda(dtype, 12);
     auto share_data = [](const compile::Node& x, const compile::Node& y) {
       bool found = false;
       x.for_each_access([&](const compile::Operand& p, const TensorRef& r, bool, bool w) {
@@ -173,6 +182,30 @@ TEST(CompiledStep, LetsLanesFallBehind) {
             << dtype << ": " << g.nodes[i].range->path() << " waits for memory that "
             << g.nodes[size_t(w)].range->path() << " has just used";
   }
+}
+
+// The weights of a block are updated by one call, those of different blocks by different ones, and each when nobody needs it any more.
+TEST(CompiledStep, UpdatesABlocksWeightsTogether) {
+  MetaTarget target(DeviceType::cuda);
+  compile::Graph g = graph_for_cuda("bf16", 3);
+  std::vector<std::string> places;
+  std::vector<int> weights;
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const compile::Node& n = g.nodes[i];
+    if (n.op != &ops::adamw_product) continue;
+    places.push_back(n.range->path()), weights.push_back(folded_weights(n.call));
+    for (size_t later = i + 1; later < g.nodes.size(); ++later)
+      g.nodes[later].for_each_access([&](const compile::Operand& r, const TensorRef& u, bool, bool) {
+        for (int w = 0; w < folded_weights(n.call); ++w) {
+          int k = folded_input(w, folded_copy);
+          EXPECT_FALSE(r.buffer == n.in[k].buffer && compile::overlap(u, r.offset, n.call.in[k], n.in[k].offset))
+              << g.nodes[later].range->path() << " reads what " << places.back() << " has changed";
+        }
+      });
+  }
+  EXPECT_EQ(weights, (std::vector{1, 4, 4, 4}));
+  EXPECT_EQ(places, (std::vector<std::string>{"backward/head/adamw_product", "backward/layers.2/adamw_product",
+                                              "backward/layers.1/adamw_product", "backward/layers.0/adamw_product"}));
 }
 
 // Folding and the plan may take gradients' memory only where nobody can look at it afterwards.

@@ -12,8 +12,8 @@ template <class A> void run(const KernelCall& call) {
   const FusedProgram& p = *call.attrs.as<FusedAttrs>().program;
   int64_t n = numel(call.out[0]), strips = (n + strip_elements - 1) / strip_elements;
   parallel_for(strips, rows_per_range(strip_elements), [&](int64_t first, int64_t last) {
-    A* space = buffer<A>(0, strip_elements * (max_inputs + max_fused_steps));
-    const A* values[max_inputs + max_fused_steps];
+    A* space = buffer<A>(0, strip_elements * (max_fused_inputs + max_fused_steps));
+    const A* values[max_fused_inputs + max_fused_steps];
     for (int64_t s = first; s < last; ++s) {
       int64_t begin = s * strip_elements, length = min_of(strip_elements, n - begin);
       for (int i = 0; i < p.n_in; ++i) {

@@ -1,5 +1,6 @@
 // The optimizers: one streaming pass over flat buffers, strip by strip, each number read and written once.
 #include "backend/cpu/strips.h"
+#include "core/folded_update.h"
 
 namespace sinter::SINTER_CPU_ISA {
 namespace {
@@ -125,23 +126,27 @@ void adamw(const KernelCall& call) {
 }
 
 void adamw_product(const KernelCall& call) {
-  if (call.in[5].as<double>()[state_skip] != 0) return;
-  TensorRef gradient = call.in[2];
-  gradient.data = call.workspace;
-  int64_t bytes = numel(gradient) * size_of(gradient.dtype);
-  KernelCall product{};
-  product.n_in = 2, product.n_out = 1;
-  product.in[0] = call.in[0], product.in[1] = call.in[1], product.out[0] = gradient;
-  product.attrs = Attrs::of(MatmulAttrs{true, false, true, true});
-  product.workspace = static_cast<char*>(call.workspace) + bytes;
-  product.workspace_bytes = call.workspace_bytes - bytes;
-  matmul(product);
-  KernelCall update{};
-  auto add = [&](const TensorRef& t) { update.in[update.n_in++] = t; };
-  add(call.in[2]), add(gradient), add(call.in[3]), add(call.in[4]), add(call.in[5]);
-  if (call.n_in > 6) add(call.in[6]);
-  update.attrs = Attrs::of(call.attrs.as<AdamWProductAttrs>().rule);
-  adamw(update);
+  const TensorRef& state = call.in[0];
+  if (state.as<double>()[state_skip] != 0) return;
+  for (int i = 0; i < folded_weights(call); ++i) {
+    const TensorRef* of = &call.in[folded_input(i, folded_dy)];
+    TensorRef gradient = of[folded_master];
+    gradient.data = call.workspace;
+    int64_t bytes = numel(gradient) * size_of(gradient.dtype);
+    KernelCall product{};
+    product.n_in = 2, product.n_out = 1;
+    product.in[0] = of[folded_dy], product.in[1] = of[folded_x], product.out[0] = gradient;
+    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true});
+    product.workspace = static_cast<char*>(call.workspace) + bytes;
+    product.workspace_bytes = call.workspace_bytes - bytes;
+    matmul(product);
+    KernelCall update{};
+    auto add = [&](const TensorRef& t) { update.in[update.n_in++] = t; };
+    add(of[folded_master]), add(gradient), add(of[folded_m]), add(of[folded_v]), add(state);
+    if (folded_input(i, folded_copy) < call.n_in) add(of[folded_copy]);
+    update.attrs = call.attrs;
+    adamw(update);
+  }
 }
 
 void sgd(const KernelCall& call) {

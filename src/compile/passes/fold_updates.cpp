@@ -9,6 +9,7 @@
 #include "compile/passes.h"
 #include "compile/rewrite.h"
 #include "compile/updates.h"
+#include "core/folded_update.h"
 #include "ops/table.h"
 
 namespace sinter::compile {
@@ -42,27 +43,70 @@ bool touches(const Node& n, int buffer, Span span) {
   return found;
 }
 
-// The call that stands for a gradient and its part of an update.
-Node folded(Graph& graph, const Node& gradient, const Node& update, int64_t first_element) {
+// Weights that one call updates, each by the product that is its gradient.
+struct Folded {
+  std::vector<Placed> operands;          // as core/folded_update.h has them, without the state
+  std::vector<const RangeNode*> ranges;  // of the gradients
+  std::vector<int> gradients;            // the calls that go
+  int last = -1;                         // the last call that needs a weight as it was
+  Cost cost = {};
+  double bytes = 0;
+};
+
+Folded folded(const Graph& graph, int at, int update_at, int64_t first_element) {
+  const Node &gradient = graph.nodes[size_t(at)], &update = graph.nodes[size_t(update_at)];
   const TensorRef& shape = gradient.call.out[0];
   Node part = part_of(update, first_element, first_element + numel(shape));
-  auto operand = [](const Node& n, int input) { return Placed{n.in[input], n.call.in[input]}; };
-  auto matrix = [&](int input) {
+  auto matrix = [&](int i) {
     TensorRef ref = shape;
-    ref.dtype = part.call.in[input].dtype;
-    return Placed{part.in[input], ref};
+    ref.dtype = part.call.in[i].dtype;
+    return Placed{part.in[i], ref};
   };
-  const RangeNode* range = range_above({gradient.range}, ops::adamw_product.name);
-  Attrs attrs = Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()});
-  Placed dy = operand(gradient, 0), x = operand(gradient, 1), master = matrix(0), m = matrix(2), v = matrix(3),
-         state = operand(part, 4);
-  Node n = part.call.n_in > 5
-               ? new_call(graph, ops::adamw_product, range, attrs, {dy, x, master, m, v, state, matrix(5)}, {})
-               : new_call(graph, ops::adamw_product, range, attrs, {dy, x, master, m, v, state}, {});
-  n.cost = gradient.cost;
-  n.cost.other_flops += part.cost.other_flops;
-  n.bytes = gradient.bytes + part.bytes - 2.0 * double(numel(shape) * size_of(shape.dtype));
-  return n;
+  Folded f{{input(gradient, 0), input(gradient, 1), matrix(0), matrix(2), matrix(3)},
+           {gradient.range},
+           {at},
+           at,
+           gradient.cost};
+  if (part.call.n_in > 5) f.operands.push_back(matrix(5));
+  // It changes the weight, which others may still read: this layer's own input gradient does.
+  for (int i = at + 1; i < update_at; ++i)
+    for (size_t k = folded_master; k < f.operands.size(); ++k)
+      if (touches(graph.nodes[size_t(i)], f.operands[k].at.buffer, span_of(f.operands[k].ref, f.operands[k].at.offset)))
+        f.last = i;
+  f.cost.other_flops += part.cost.other_flops;
+  f.bytes = gradient.bytes + part.bytes - 2.0 * double(numel(shape) * size_of(shape.dtype));
+  return f;
+}
+
+// What is multiplied is still there when the call comes.
+bool is_intact(const Graph& graph, const Folded& f) {
+  for (size_t w = 0; w < f.gradients.size(); ++w)
+    for (size_t k : {folded_dy, folded_x})
+      if (is_written(graph, f.operands[w * folded_operands + k], f.gradients[w] + 1, f.last + 1)) return false;
+  return true;
+}
+
+// Note [Weights of a layer]: a call has nothing to update until its first tiles are multiplied, and nothing to multiply while it updates its last.
+// So weights that follow each other share one, as far as they belong to one module: then the next weight is multiplied while the last is
+// updated. Their products wait for the last of them, a layer's at most.
+bool join(const Graph& graph, Folded& into, const Folded& next) {
+  bool whole = into.operands.size() % folded_operands == 0 && next.operands.size() == folded_operands;
+  auto tokens = [](const Folded& f) {
+    const TensorRef& x = f.operands[folded_x].ref;
+    return numel(x) / x.dims[x.rank - 1];
+  };
+  if (graph.target != DeviceType::cuda || !whole || into.gradients.size() == max_folded || tokens(into) != tokens(next))
+    return false;
+  Folded both = into;
+  auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(both.operands, next.operands), append(both.ranges, next.ranges), append(both.gradients, next.gradients);
+  both.last = std::max(into.last, next.last);
+  both.cost.matmul_flops += next.cost.matmul_flops, both.cost.other_flops += next.cost.other_flops;
+  both.bytes += next.bytes;
+  if (range_above(both.ranges, ops::adamw_product.name)->parent->kind != RangeKind::module || !is_intact(graph, both))
+    return false;
+  into = both;
+  return true;
 }
 
 }  // namespace
@@ -78,6 +122,7 @@ Report fold_updates(Graph& graph) {
     Span all = span_of(update.call.in[1], update.in[1].offset);
     int64_t size = size_of(update.call.in[1].dtype);
     std::vector<std::pair<int64_t, int64_t>> taken;  // elements
+    std::vector<Folded> calls;
     for (size_t w = 0; w < u; ++w) {
       const Node& gradient = graph.nodes[w];
       if (gradient.op != &ops::linear_weight_grad || gradient.out[0].buffer != update.in[1].buffer) continue;
@@ -89,17 +134,20 @@ Report fold_updates(Graph& graph) {
         free = i == w || i == u || !touches(graph.nodes[i], gradient.out[0].buffer, span);
       if (!free) continue;
       int64_t first = (span.begin - all.begin) / size;
-      Node n = folded(graph, gradient, update, first);
-      // It changes the weight, which others may still read: this layer's own input gradient does.
-      size_t last = w;
-      for (size_t i = w + 1; i < u; ++i)
-        for (int k = 2; k < n.call.n_in; ++k)
-          if (k != 5 && touches(graph.nodes[i], n.in[k].buffer, span_of(n.call.in[k], n.in[k].offset))) last = i;
+      Folded f = folded(graph, int(w), int(u), first);
+      if (!is_intact(graph, f)) continue;
       report.lines.push_back(fmt::format("{} into its weight's update: {} bytes saved", gradient.range->path(),
                                          2 * (span.end - span.begin)));
-      with.put_after(int(last), n);
-      with.drop({int(w)});
       taken.emplace_back(first, first + numel(gradient.call.out[0]));
+      if (calls.empty() || !join(graph, calls.back(), f)) calls.push_back(f);
+    }
+    for (Folded& f : calls) {
+      f.operands.insert(f.operands.begin(), input(update, 4));
+      Node n = new_call(graph, ops::adamw_product, range_above(f.ranges, ops::adamw_product.name), update.call.attrs,
+                        f.operands, {});
+      n.cost = f.cost, n.bytes = f.bytes;
+      with.put_after(f.last, n);
+      with.drop(f.gradients);
     }
     if (taken.empty()) continue;
     std::sort(taken.begin(), taken.end());

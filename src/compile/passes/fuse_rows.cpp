@@ -148,7 +148,7 @@ bool pointwise_on_parts(FusionGroup& g, const Node& n) {
 // What `fuse` made.
 bool elements_fused_before(FusionGroup& g, const Node& n) {
   const FusedProgram& p = *n.call.attrs.as<FusedAttrs>().program;
-  int values[max_inputs + max_fused_steps];
+  int values[max_fused_inputs + max_fused_steps];
   for (int i = 0; i < p.n_in; ++i) values[i] = g.read({n.in[i], n.call.in[i], p.in_varies[i]});
   for (int k = 0; k < p.n_steps; ++k) {
     FusedStep s = p.steps[k];

@@ -77,7 +77,7 @@ int FusionGroup::read(const Place& p) {
       for (const Place& other : *list) failed_ |= key_of(other) == key_of(p) && other.varies != p.varies;
     return it->second;
   }
-  failed_ |= overlaps_partly(p) || state_.inputs.size() == max_inputs;
+  failed_ |= overlaps_partly(p) || state_.inputs.size() == max_fused_inputs;
   if (failed_) return 0;
   int value = int(state_.inputs.size());
   state_.inputs.push_back(p);
