@@ -47,7 +47,7 @@ void update(benchmark::State& state, How how, int64_t tokens, const std::vector<
   };
   const KernelTable& kernels = gpu.kernels();
   auto fold = [&](const std::vector<const Tensor*>& in) {
-    call(kernels.adamw_product, Attrs::of(AdamWAttrs{}), in, nullptr);
+    call(kernels.adamw_product, Attrs::of(AdamWProductAttrs{}), in, nullptr);
   };
   auto run = [&](const std::vector<Weight>& layer) {
     std::vector<const Tensor*> all{&numbers};

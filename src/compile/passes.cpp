@@ -11,6 +11,7 @@ std::span<const Pass> all_passes() {
       {"flash", "attention that is spelled out becomes the attention op, which stores no scores", use_flash},
       {"causal", "naive attention works in strips of rows, each on what its rows see, and stores no scores (CUDA)",
        cut_causal_attention},
+      {"heads", "attention's heads stay in the rows of their projection, rotated in place (CUDA)", heads_in_place},
       {"loss", "logits become their gradient where they lie, as their loss is computed", loss_in_place},
       {"join", "products of one input with weights that lie one after the other become one (CUDA)", join_products},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",

@@ -18,6 +18,7 @@ Report remove_dead_code(Graph& graph);
 Report merge_equal_calls(Graph& graph);
 Report use_flash(Graph& graph);
 Report cut_causal_attention(Graph& graph);
+Report heads_in_place(Graph& graph);
 Report loss_in_place(Graph& graph);
 Report join_products(Graph& graph);
 Report fuse_pointwise(Graph& graph);

@@ -59,6 +59,7 @@ struct FillAttrs { double value = 0; };
 // low, high: the cut of the normal in standard deviations, or the range of the integers.
 struct RandomAttrs { uint64_t seed = 0, stream = 0; double low = 0, high = 1, scale = 1; };
 struct AdamWAttrs { double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01; };
+struct AdamWProductAttrs { AdamWAttrs rule; double share = 1; };  // share: of the GPU's multiprocessors, where others work beside it
 struct SgdAttrs { double momentum = 0, weight_decay = 0; };
 struct PrepareStepAttrs { double max_norm = 0; double growth = 2, backoff = 0.5; int64_t growth_interval = 2000; bool dynamic_scale = false; };
 

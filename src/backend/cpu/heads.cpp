@@ -1,4 +1,4 @@
-// Between the merged projection (B, T, (H + 2·Hkv)·D) and the heads (B, H, T, D), with rotary positions on q and k.
+// Between the merged projection (B, T, (H + 2·Hkv)·D) and the heads (B, H, T, D), with rotary positions on q and k. Heads may lie in the rows.
 #include "backend/cpu/strips.h"
 
 namespace sinter::SINTER_CPU_ISA {
@@ -39,14 +39,15 @@ void move_heads(const KernelCall& call, const TensorRef& merged_ref, const Tenso
       int64_t b = i / blocks, first = i % blocks * block, last = min_of(T, first + block);
       for (int64_t h = 0; h < H + 2 * Hkv; ++h) {
         int part = h < H ? 0 : h < H + Hkv ? 1 : 2;
-        int64_t local = part == 0 ? h : part == 1 ? h - H : h - H - Hkv, of_part = part == 0 ? H : Hkv;
+        int64_t local = part == 0 ? h : part == 1 ? h - H : h - H - Hkv;
         bool turns = attrs.rotate && part < 2;
         for (int64_t t = first; t < last; ++t) {
           char* row = merged.at(b * T + t) + h * D * bytes;
-          char* head = parts[part].as<char>() + ((b * of_part + local) * T + t) * D * bytes;
+          const int64_t* stride = parts[part].strides;
+          char* head = parts[part].as<char>() + (b * stride[0] + local * stride[1] + t * stride[2]) * bytes;
           char *from = splits ? row : head, *to = splits ? head : row;
           if (!turns) {
-            __builtin_memcpy(to, from, size_t(D * bytes));
+            if (to != from) __builtin_memcpy(to, from, size_t(D * bytes));
           } else if (type == dtype_for<A>) {
             rotate(reinterpret_cast<A*>(to), reinterpret_cast<A*>(from), cos + t * (D / 2), sin + t * (D / 2), D / 2,
                    sign);

@@ -144,7 +144,7 @@ void adamw_product(const KernelCall& call) {
     auto add = [&](const TensorRef& t) { update.in[update.n_in++] = t; };
     add(of[folded_master]), add(gradient), add(of[folded_m]), add(of[folded_v]), add(state);
     if (folded_input(i, folded_copy) < call.n_in) add(of[folded_copy]);
-    update.attrs = call.attrs;
+    update.attrs = Attrs::of(call.attrs.as<AdamWProductAttrs>().rule);
     adamw(update);
   }
 }

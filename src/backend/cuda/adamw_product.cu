@@ -213,8 +213,9 @@ TensorRef folded(const TensorRef& t) {
 
 void adamw_product(const KernelCall& call) {
   if (!can_run()) refuse("adamw_product", "it is made for Hopper (sm_90a), and this GPU or this build is not");
+  const auto& attrs = call.attrs.as<AdamWProductAttrs>();
   ProductArgs a{};
-  a.state = call.in[0].as<double>(), a.rule = AdamW{call.attrs.as<AdamWAttrs>()};
+  a.state = call.in[0].as<double>(), a.rule = AdamW{attrs.rule};
   for (int i = 0; i < folded_weights(call); ++i) {
     auto operand = [&](FoldedOperand which) -> const TensorRef& { return call.in[folded_input(i, which)]; };
     TensorRef dy = folded(operand(folded_dy)), x = folded(operand(folded_x));
@@ -238,8 +239,8 @@ void adamw_product(const KernelCall& call) {
   check_cuda(
       cudaFuncSetAttribute(update_by_product, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(ProductShared)),
       "adamw_product: shared memory");
-  update_by_product<<<unsigned(min(multiprocessors(), a.tiles)), block_threads, sizeof(ProductShared),
-                      stream_of(call)>>>(a);
+  int blocks = max(1, int(attrs.share * multiprocessors()));
+  update_by_product<<<unsigned(min(blocks, a.tiles)), block_threads, sizeof(ProductShared), stream_of(call)>>>(a);
   check_cuda(cudaGetLastError(), "adamw_product");
 }
 

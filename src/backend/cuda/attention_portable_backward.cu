@@ -67,7 +67,7 @@ template <class T> __global__ void __launch_bounds__(256) finish(const __grid_co
   int index = int(row / a.queries), query = int(row % a.queries);
   float4 sum =
       *reinterpret_cast<const float4*>(a.dq_sum + (int64_t(index) * a.padded_queries + query) * columns + column);
-  T* to = static_cast<T*>(a.dq.data) + row * a.dim;
+  T* to = a.dq.at<T>(index / a.heads, index % a.heads) + int64_t(query) * a.dq.row;
   store_result(to, column, sum.x * a.scale, sum.y * a.scale, a);
   store_result(to, column + 2, sum.z * a.scale, sum.w * a.scale, a);
 }
@@ -352,7 +352,8 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
   }
 
   const float factor = second ? a.scale : 1.0f;
-  T* out = (second ? a.dk : a.dv).at<T>(batch, kv_head);
+  const Strided& place = second ? a.dk : a.dv;
+  T* out = place.at<T>(batch, kv_head);
 #pragma unroll
   for (int i = 0; i < MF; ++i)
 #pragma unroll
@@ -361,7 +362,7 @@ __global__ void __launch_bounds__(Tiling::warps * 64, 1) backward(const __grid_c
       if (key >= a.keys) continue;
 #pragma unroll
       for (int j = 0; j < D / 8; ++j)
-        store_result(out + int64_t(key) * a.dim, 8 * j + 2 * t, gradient[i][j][2 * r] * factor,
+        store_result(out + int64_t(key) * place.row, 8 * j + 2 * t, gradient[i][j][2 * r] * factor,
                      gradient[i][j][2 * r + 1] * factor, a);
     }
 }
@@ -457,14 +458,14 @@ __global__ void __launch_bounds__(Tiling::warps * 32, 1) backward_queries(const 
     }
   }
 
-  T* out = static_cast<T*>(a.dq.data) + int64_t(index) * a.queries * a.dim;
+  T* out = a.dq.at<T>(batch, head);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int query = my_row + 8 * r + lane / 4;
     if (query >= a.queries) continue;
 #pragma unroll
     for (int j = 0; j < D / 8; ++j)
-      store_result(out + int64_t(query) * a.dim, 8 * j + lane % 4 * 2, dq[0][j][2 * r] * a.scale,
+      store_result(out + int64_t(query) * a.dq.row, 8 * j + lane % 4 * 2, dq[0][j][2 * r] * a.scale,
                    dq[0][j][2 * r + 1] * a.scale, a);
   }
 }

@@ -1,5 +1,6 @@
 // Between the fused projection's rows (B,T,(H+2·Hkv)·D) and heads (B,H,T,D), with the rotary embedding on the way.
-// Speed of light: every element read once and written once; the tables come from cache.
+// Speed of light: every element read once and written once; the tables come from cache. In a compiled step heads lie in the rows themselves:
+// then queries and keys are rotated in place, and values stay untouched.
 #include "backend/cuda/device_math.cuh"
 #include "core/attrs.h"
 
@@ -12,7 +13,10 @@ struct HeadsArgs {
   void *q, *k, *v;  // or their gradients
   const float *cos, *sin;
   int64_t count, stride;  // B·T rows
-  int T, D, heads, kv_heads;
+  struct {
+    int64_t batch, head, position;
+  } at[3];                           // strides of q, k and v
+  int T, D, heads, kv_heads, moved;  // moved: the heads that are, from the first on
   bool rotate;
 };
 
@@ -23,10 +27,10 @@ struct HeadPlace {
   bool rotated;
 };
 __device__ __forceinline__ HeadPlace place_of(const HeadsArgs& a, int head, int64_t b, int t) {
-  if (head < a.heads) return {a.q, ((b * a.heads + head) * a.T + t) * a.D, a.rotate};
-  bool key = head < a.heads + a.kv_heads;
-  int h = head - a.heads - (key ? 0 : a.kv_heads);
-  return {key ? a.k : a.v, ((b * a.kv_heads + h) * a.T + t) * a.D, a.rotate && key};
+  int part = head < a.heads ? 0 : head < a.heads + a.kv_heads ? 1 : 2;
+  int h = head - (part == 0 ? 0 : part == 1 ? a.heads : a.heads + a.kv_heads);
+  const auto& s = a.at[part];
+  return {part == 0 ? a.q : part == 1 ? a.k : a.v, b * s.batch + h * s.head + t * s.position, a.rotate && part < 2};
 }
 
 // A thread moves V elements of one head (V even), or one with V == 1, where it reads its pair's other half itself.
@@ -35,7 +39,7 @@ __global__ void __launch_bounds__(512) move_heads(const __grid_constant__ HeadsA
   int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= a.count) return;
   int64_t b = int(row) / a.T;
-  int t = int(row) % a.T, half = a.D / 2, chunks = (a.heads + 2 * a.kv_heads) * a.D / V;
+  int t = int(row) % a.T, half = a.D / 2, chunks = a.moved * a.D / V;
   T* flat = static_cast<T*>(a.rows) + row * a.stride;
   for (int c = threadIdx.x; c < chunks; c += blockDim.x) {
     int e = c * V, head = e / a.D, i = e - head * a.D;
@@ -72,19 +76,28 @@ void run_heads(const char* name, const KernelCall& call, const Rows& rows, const
   const auto& attrs = call.attrs.as<HeadsAttrs>();
   const TensorRef& q = heads[0];
   if (attrs.rotate) need_f32(name, {&tables[0], &tables[1]});
-  HeadsArgs a{rows.data,   heads[0].data, heads[1].data,  heads[2].data,  tables[0].as<float>(), tables[1].as<float>(),
-              rows.rows,   rows.stride,   int(q.dims[2]), int(q.dims[3]), int(attrs.heads),      int(attrs.kv_heads),
-              attrs.rotate};
-  for (int j = 0; j < 3; ++j)
+  HeadsArgs a{};
+  a.rows = rows.data, a.q = heads[0].data, a.k = heads[1].data, a.v = heads[2].data;
+  a.cos = tables[0].as<float>(), a.sin = tables[1].as<float>();
+  a.count = rows.rows, a.stride = rows.stride;
+  a.T = int(q.dims[2]), a.D = int(q.dims[3]), a.heads = int(attrs.heads), a.kv_heads = int(attrs.kv_heads);
+  a.rotate = attrs.rotate;
+  int64_t values = (attrs.heads + attrs.kv_heads) * q.dims[3] * size_of(rows.dtype);
+  bool in_place = a.v == static_cast<char*>(rows.data) + values;
+  a.moved = a.heads + (in_place ? 1 : 2) * a.kv_heads;
+  for (int j = 0; j < 3; ++j) {
     if (heads[j].dtype != rows.dtype) refuse(name, "q, k, v and the rows must have one type");
+    a.at[j] = {heads[j].strides[0], heads[j].strides[1], heads[j].strides[2]};
+  }
   if (a.count == 0 || rows.cols == 0) return;
   grid_of(name, a.count);  // rows are counted in 32 bits
   with_float_type(name, rows.dtype, [&](auto t) {
     using T = decltype(t);
     constexpr int V = vector_length<T>;
     bool vectors = rows.vectors_of(V) && a.D % V == 0 && (!attrs.rotate || (aligned(a.cos, 16) && aligned(a.sin, 16)));
-    for (int j = 0; j < 3; ++j) vectors = vectors && aligned(heads[j].data, 16);
-    RowGrid g = row_grid(name, a.count, vectors ? rows.cols / V : rows.cols);
+    for (int j = 0; j < 3; ++j)
+      vectors = vectors && aligned(heads[j].data, 16) && a.at[j].head % V == 0 && a.at[j].position % V == 0;
+    RowGrid g = row_grid(name, a.count, int64_t(a.moved) * a.D / (vectors ? V : 1));
     launch(name, vectors ? move_heads<T, V, Backward> : move_heads<T, 1, Backward>, g.grid, g.block, stream_of(call),
            a);
   });

@@ -1,7 +1,7 @@
 // Cross-entropy over rows of logits. Forward is one read of the logits (maximum and sum of exponentials together),
 // backward one read and one write: rows · V · size bytes each way is the speed of light. V is large (10⁴ to 10⁵), so a
-// block takes a row. In place both are one kernel, and its second read of a row finds it in the L2 cache: not more rows are at work together
-// than fit there.
+// block takes a row. In place both are one kernel, which keeps the row in shared memory, if two such rows fit there; otherwise its second read
+// finds the row in the L2 cache: not more rows are at work together than fit there.
 #include <algorithm>
 
 #include "backend/cuda/device_math.cuh"
@@ -11,7 +11,7 @@ namespace sinter::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int unroll = 4;
+constexpr int unroll = 8;
 
 struct CrossEntropyArgs {
   const void *logits, *targets;
@@ -46,8 +46,10 @@ template <class T> __device__ __forceinline__ int head_of(const T* row, int n) {
   return head < n ? head : n;
 }
 
-// The logarithm of the sum of exponentials of a row, in every thread.
-template <class T> __device__ __forceinline__ float log_of_sum(const T* x, int n, float (&slots)[2][threads / 32]) {
+// The logarithm of the sum of exponentials of a row, in every thread. With Keep the row goes to `kept` as well: each thread's part is what
+// it asks for in gradient_of_row.
+template <bool Keep, class T>
+__device__ __forceinline__ float log_of_sum(const T* x, int n, float (&slots)[2][threads / 32], T* kept = nullptr) {
   constexpr int V = vector_length<T>;
   int head = head_of(x, n), vectors = (n - head) / V;
   ExpSum e;
@@ -59,12 +61,14 @@ template <class T> __device__ __forceinline__ float log_of_sum(const T* x, int n
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (g + u * threads >= vectors) continue;
+      if constexpr (Keep) *reinterpret_cast<Pack<T, V>*>(kept + head + (g + u * threads) * V) = raw[u];
       float v[V];
       unpack(raw[u], v);
       e.add(v);
     }
   }
   auto single = [&](int j) {
+    if constexpr (Keep) kept[j] = x[j];
     float v[1] = {to_float(x[j])};
     e.add(v);
   };
@@ -85,7 +89,7 @@ __global__ void __launch_bounds__(threads) cross_entropy_forward(const __grid_co
   __shared__ float slots[2][8];
   int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(a.logits) + row * a.stride;
-  float lse = log_of_sum(x, a.vocabulary, slots);
+  float lse = log_of_sum<false>(x, a.vocabulary, slots);
   if (threadIdx.x == 0) {
     a.lse[row] = lse;
     a.row_loss[row] = loss_of_row(x, load<int64_t>(a.targets, a.target_type, row), a.vocabulary, lse);
@@ -100,7 +104,7 @@ __global__ void __launch_bounds__(1024) mean_of_rows(float* loss, const double* 
   if (threadIdx.x == 0) *loss = float(sum / double(rows));
 }
 
-// dx may be x: every element is read and written by one thread.
+// dx may be x: every element is read and written by one thread. x lies as dx does between 16-byte boundaries, or nothing is done by vectors.
 template <class T>
 __device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int target, float lse, float factor) {
   constexpr int V = vector_length<T>;
@@ -140,22 +144,37 @@ __global__ void __launch_bounds__(threads) cross_entropy_gradient(const __grid_c
 }
 
 // The bits of the two kernels above.
-template <class T>
+template <class T, bool Keep>
 __global__ void __launch_bounds__(threads) cross_entropy_in_place(const __grid_constant__ CrossEntropyArgs a) {
+  extern __shared__ __align__(16) char memory[];
   __shared__ float slots[2][threads / 32];
   int64_t row = blockIdx.x, target = load<int64_t>(a.targets, a.target_type, row);
   T* x = static_cast<T*>(a.dlogits) + row * a.stride;
-  float lse = log_of_sum(x, a.vocabulary, slots);
+  T* kept = Keep ? reinterpret_cast<T*>(memory + reinterpret_cast<uintptr_t>(x) % 16) : x;
+  float lse = log_of_sum<Keep>(x, a.vocabulary, slots, kept);
   if (threadIdx.x == 0) a.row_loss[row] = loss_of_row(x, target, a.vocabulary, lse);
   __syncthreads();  // the target's logit has been read
-  gradient_of_row(x, x, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+  gradient_of_row(x, kept, a.vocabulary, int(target), lse, load<float>(a.dloss, a.dloss_type, 0) * a.inverse_rows);
+}
+
+// What blocks of this many can have of a multiprocessor's shared memory, each.
+int shared_memory(int64_t blocks) {
+  static const auto limit = [](cudaDeviceAttr of) {
+    int device = 0, bytes = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&bytes, of, device), "cudaDeviceGetAttribute");
+    return bytes;
+  };
+  static const int all = limit(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+                   one = limit(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return std::min(one - 1024, int(all / blocks) - 2048);  // less what the kernel has besides
 }
 
 // Shared memory that leaves room for as many blocks as there may be rows in the L2 cache, each on a multiprocessor.
 int memory_to_limit_rows(int64_t row_bytes) {
-  constexpr int64_t cache = int64_t(30) << 20, shared = 226 << 10, most = 2048 / threads;
+  constexpr int64_t cache = int64_t(30) << 20, most = 2048 / threads;  // of an H100 and H200, well below their 50 MiB
   int64_t blocks = std::max<int64_t>(1, cache / (row_bytes * multiprocessors()));
-  return blocks >= most ? 0 : int(shared / blocks - 2048);
+  return blocks >= most ? 0 : shared_memory(blocks);
 }
 
 CrossEntropyArgs args_of(const Rows& logits, const TensorRef& targets) {
@@ -191,10 +210,12 @@ void cross_entropy(const KernelCall& call) {
       using T = decltype(t);
       unsigned blocks = grid_of("cross_entropy", logits.rows);
       if (!in_place) return launch("cross_entropy", cross_entropy_forward<T>, blocks, threads, stream_of(call), a);
-      int shared = memory_to_limit_rows(logits.cols * int64_t(sizeof(T)));
-      check_cuda(cudaFuncSetAttribute(cross_entropy_in_place<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-                 "cross_entropy");
-      cross_entropy_in_place<T><<<blocks, threads, size_t(shared), stream_of(call)>>>(a);
+      int64_t row_bytes = logits.cols * int64_t(sizeof(T)), to_keep = row_bytes + 16;
+      bool keep = to_keep <= shared_memory(2);
+      auto kernel = keep ? cross_entropy_in_place<T, true> : cross_entropy_in_place<T, false>;
+      int bytes = keep ? int(to_keep) : memory_to_limit_rows(row_bytes);
+      check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cross_entropy");
+      kernel<<<blocks, threads, size_t(bytes), stream_of(call)>>>(a);
       check_cuda(cudaGetLastError(), "cross_entropy");
     });
   launch("cross_entropy", mean_of_rows, 1, 1024, stream_of(call), call.out[0].as<float>(), a.row_loss, logits.rows);

@@ -143,8 +143,8 @@ Report fold_updates(Graph& graph) {
     }
     for (Folded& f : calls) {
       f.operands.insert(f.operands.begin(), input(update, 4));
-      Node n = new_call(graph, ops::adamw_product, range_above(f.ranges, ops::adamw_product.name), update.call.attrs,
-                        f.operands, {});
+      Node n = new_call(graph, ops::adamw_product, range_above(f.ranges, ops::adamw_product.name),
+                        Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()}), f.operands, {});
       n.cost = f.cost, n.bytes = f.bytes;
       with.put_after(f.last, n);
       with.drop(f.gradients);

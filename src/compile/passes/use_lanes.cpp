@@ -4,17 +4,31 @@
 #include <fmt/format.h>
 
 #include "compile/passes.h"
+#include "core/folded_update.h"
+#include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
 
 constexpr int slack = 24;  // calls: about a layer and a half of a Transformer's backward pass
 
+// A folded update fills the multiprocessors it gets. In a small model the chain's calls are short and leave room: half goes to updates. In a
+// large one both want all of the L2 cache's bandwidth, and take turns.
+constexpr int64_t large_model = 1'000'000'000;
+int64_t folded_elements(const Graph& graph) {
+  int64_t n = 0;
+  for (const Node& node : graph.nodes)
+    if (node.op == &ops::adamw_product)
+      for (int i = 0; i < folded_weights(node.call); ++i) n += numel(node.call.in[folded_input(i, folded_master)]);
+  return n;
+}
+
 }  // namespace
 
 Report use_lanes(Graph& graph) {
   Report report;
   if (graph.target != DeviceType::cuda) return report;  // the CPU runs one call after the other
+  double share = folded_elements(graph) < large_model ? 0.5 : 1;
   int aside = 0, chained = 0, scratch[max_lanes];
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
@@ -25,6 +39,11 @@ Report use_lanes(Graph& graph) {
     if (!outlives && n.chain == 0) continue;
     n.lane = n.chain > 0 ? (n.chain - 1) % max_lanes : 1;
     ++(n.chain > 0 ? chained : aside);
+    if (n.op == &ops::adamw_product) {
+      auto attrs = n.call.attrs.as<AdamWProductAttrs>();
+      attrs.share = share;
+      n.call.attrs = Attrs::of(attrs);
+    }
     if (n.workspace.buffer < 0) continue;
     // A lane's calls follow each other: one piece of scratch memory serves them all.
     int& common = scratch[n.lane];
