@@ -80,8 +80,8 @@ TEST(HeadsInPlace, GivesEagersBits) {
 }
 
 TEST(HeadsInPlace, LeavesWhatOthersRead) {
-  auto moved = [](Also also) {
-    Model eager(shapes[0], DType::f32, also, DeviceType::cpu), model(shapes[0], DType::f32, also, DeviceType::cpu);
+  auto moved = [](Also also, const Shape& s = shapes[0], DType type = DType::f32) {
+    Model eager(s, type, also, DeviceType::cpu), model(s, type, also, DeviceType::cpu);
     std::vector<Values> expected = eager.results(eager());
     auto step = compiled_for_cuda([&](const auto&) { return model(); }, {},
                                   {"fuse", "rows", "beta", "join", "flash", "causal"});
@@ -93,6 +93,9 @@ TEST(HeadsInPlace, LeavesWhatOthersRead) {
   EXPECT_EQ(moved(Also::returns_rows), 1) << "rows are returned unrotated; their gradient is not";
   EXPECT_EQ(moved(Also::returns_keys), 1) << "keys are returned";
   EXPECT_EQ(moved(Also::naive), 0) << "products read heads that have memory of their own";
+  Shape narrow{2, 5, 2, 1, 4, true};
+  EXPECT_EQ(moved(Also::nothing, narrow, DType::f32), 2);
+  EXPECT_EQ(moved(Also::nothing, narrow, DType::bf16), 0) << "a head's row is half a vector of 16 bytes";
 }
 
 TEST(HeadsInPlaceGpu, GivesEagersNumbers) {

@@ -29,7 +29,8 @@ class Heads {
     Node& n = graph_.nodes[size_t(at_)];
     rows_ = splits_ ? input(n, 0) : output(n);
     bool plain = n.call.accumulate == 0 && is_own(rows_) && rows_.ref.rank == 3 && rows_.ref.strides[2] == 1;
-    if (!plain || (splits_ ? is_touched(graph_, rows_, at_ + 1, end()) : is_touched(graph_, rows_, 0, at_)))
+    if (!plain || !in_vectors(n) ||
+        (splits_ ? is_touched(graph_, rows_, at_ + 1, end()) : is_touched(graph_, rows_, 0, at_)))
       return false;
     for (int i = 0; i < 3; ++i)
       if (!can_move(splits_ ? output(n, i) : input(n, i))) return false;
@@ -50,6 +51,14 @@ class Heads {
   bool is_own(const Placed& p) const {
     const Buffer& b = graph_.buffers[size_t(p.at.buffer)];
     return b.is_planned() && !b.output;
+  }
+  // In place a thread must have both numbers of a pair that is rotated: kernels move whole vectors of 16 bytes, or single numbers.
+  bool in_vectors(const Node& n) const {
+    int64_t heads = n.call.attrs.as<HeadsAttrs>().heads + 2 * n.call.attrs.as<HeadsAttrs>().kv_heads;
+    int64_t size = size_of(rows_.ref.dtype), D = rows_.ref.dims[2] / heads, tables = splits_ ? 1 : 3;
+    auto whole = [](int64_t bytes) { return bytes % 16 == 0; };
+    return whole(rows_.at.offset) && whole(D * size) && whole(rows_.ref.strides[0] * size) &&
+           whole(rows_.ref.strides[1] * size) && whole(n.in[tables].offset) && whole(n.in[tables + 1].offset);
   }
   // Only this call and attention know it, and attention takes it as a whole.
   bool can_move(const Placed& heads) const {
