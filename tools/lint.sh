@@ -63,7 +63,7 @@ tidy_check() {  # tidy_check SECONDS: the files on stdin, for at most so long
   done > "$work/files"
   deadline=$(($(date +%s) + $1))
   # What clang lacks and GCC has: __builtin_shuffle; before 15, on x86: _Float16 without AVX512-FP16, and the names of x86-64 levels.
-  extra="--extra-arg=-D__builtin_shuffle(v,m)=(v)"
+  extra="--extra-arg=-D__builtin_shuffle(v,...)=(v)"
   [ "$(uname -m)" != x86_64 ] || extra="$extra --extra-arg=-mavx512fp16 --extra-arg=-D__builtin_cpu_supports(x)=(x[0]!=0)"
   export tidy work deadline extra
   result=0

@@ -22,6 +22,9 @@ struct MatmulProblem {
   MatmulOperand a, b, c;
 };
 
+// Of k, what a packed product of the CPU packs at once (Note [Packed products] in backend/cpu/packed_product.cpp).
+constexpr int64_t packed_round = 2048;
+
 namespace matmul_detail {
 
 struct Matrix {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backend/matmul_problem.h"
 #include "core/attrs.h"
 #include "core/device.h"
 #include "core/folded_update.h"
@@ -13,10 +14,18 @@ namespace sinter::workspace {
 
 inline int64_t last_dim(const TensorRef& t) { return t.dims[t.rank - 1]; }
 
+// A packed product's smaller operand, its rows or columns in panels of whole vectors: whatever the instruction set, a third more at most, and one panel.
+inline int64_t packed_product(int64_t m, int64_t n, int64_t k) {
+  int64_t across = std::min(m, n);
+  return 4 * (across + across / 3 + 32) * std::min(k, packed_round);
+}
+
 // cuBLASLt gets what NVIDIA recommends for Hopper. The CPU widens 16-bit operands to fp32 for OpenBLAS.
 inline int64_t matmul(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return int64_t(32) << 20;
-  return is_16bit(c.in[0].dtype) ? 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.out[0])) : 0;
+  if (is_16bit(c.in[0].dtype)) return 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.out[0]));
+  MatmulProblem p;
+  return c.attrs.as<MatmulAttrs>().packed && matmul_problem(c, p) ? packed_product(p.m, p.n, p.k) : 0;
 }
 
 // The gradient, and what its product needs; on CUDA it never leaves the multiprocessor.
@@ -26,8 +35,11 @@ inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   for (int i = 0; i < folded_weights(c); ++i) {
     const TensorRef &dy = c.in[folded_input(i, folded_dy)], &x = c.in[folded_input(i, folded_x)],
                     &master = c.in[folded_input(i, folded_master)];
-    int64_t gradient = numel(master) * size_of(master.dtype);
-    most = std::max(most, gradient + (is_16bit(dy.dtype) ? 4 * (numel(dy) + numel(x) + numel(master)) : 0));
+    int64_t gradient = numel(master) * size_of(master.dtype), product = 0;
+    if (is_16bit(dy.dtype)) product = 4 * (numel(dy) + numel(x) + numel(master));
+    else if (c.attrs.as<AdamWProductAttrs>().packed)
+      product = packed_product(last_dim(dy), last_dim(x), numel(x) / last_dim(x));
+    most = std::max(most, gradient + product);
   }
   return most;
 }

@@ -87,11 +87,13 @@ CompileOptions passes_named(const std::string& text) {
   if (text == "all") return {};
   for (size_t begin = 0; text != "none" && begin <= text.size();) {
     size_t end = std::min(text.find('+', begin), text.size());
-    on.push_back(text.substr(begin, end - begin));
+    std::string name = text.substr(begin, end - begin);
     begin = end + 1;
-    check(contains(all, on.back()),
-          "there is no pass \"{}\"; choose all or none by itself, or some of {} with + between them", on.back(),
+    check(contains(all, name),
+          "there is no pass \"{}\"; choose all or none by itself, or some of {} with + between them", name,
           fmt::join(all, ", "));
+    check(!contains(on, name), "pass \"{}\" is named twice; passes run once, in an order of their own", name);
+    on.push_back(name);
   }
   CompileOptions o;
   for (const std::string& name : all)

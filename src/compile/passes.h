@@ -26,6 +26,7 @@ Report fuse_rows(Graph& graph);
 Report add_by_product(Graph& graph);
 Report fold_updates(Graph& graph);
 Report update_early(Graph& graph);
+Report pack_products(Graph& graph);
 Report use_lanes(Graph& graph);
 Report shrink_gradients(Graph& graph);
 Report plan_memory(Graph& graph);         // gives buffers that are never in use together the same memory …

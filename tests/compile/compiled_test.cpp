@@ -126,6 +126,8 @@ TEST(Compiled, RefusesAnUnknownPass) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { compile::passes_named("dce+nosuch"); }),
                        {"nosuch", "dce", "plan", "graph"}));
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { compile::passes_named(""); }), {"all", "none"}));
+  EXPECT_TRUE(
+      mentions(error_of(ErrorKind::usage, [] { compile::passes_named("dce+plan+dce"); }), {"\"dce\"", "twice"}));
   EXPECT_TRUE(compile::passes_named("all").without.empty());
   EXPECT_EQ(compile::passes_named("none").without, compile::pass_names());
   std::vector<std::string> others = compile::pass_names();

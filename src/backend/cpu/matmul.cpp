@@ -1,6 +1,7 @@
-// Products. OpenBLAS knows fp32 and fp64; 16-bit operands are widened into the workspace, multiplied in fp32 and the
+// Products: by OpenBLAS, or packed (packed_product.cpp). OpenBLAS knows fp32 and fp64; 16-bit operands are widened into the workspace, multiplied in fp32 and the
 // result rounded back (or not, when the output is fp32).
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/packed_product.h"
 #include "backend/cpu/strips.h"
 
 namespace sinter::SINTER_CPU_ISA {
@@ -65,6 +66,8 @@ void matmul(const KernelCall& call) {
       });
     accumulate = true;
   }
+  if (call.attrs.as<MatmulAttrs>().packed && can_pack(p))
+    return packed_product(p, accumulate, static_cast<float*>(call.workspace));
   if (!is_16bit(p.a.dtype)) return cpu::gemm(p, accumulate);
 
   Stored a(p.a, p, p.m, p.k), b(p.b, p, p.k, p.n), c(p.c, p, p.m, p.n);

@@ -136,7 +136,7 @@ void adamw_product(const KernelCall& call) {
     KernelCall product{};
     product.n_in = 2, product.n_out = 1;
     product.in[0] = of[folded_dy], product.in[1] = of[folded_x], product.out[0] = gradient;
-    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true});
+    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true, call.attrs.as<AdamWProductAttrs>().packed});
     product.workspace = static_cast<char*>(call.workspace) + bytes;
     product.workspace_bytes = call.workspace_bytes - bytes;
     matmul(product);

@@ -29,7 +29,7 @@ template <class A> struct Elements {
 };
 
 // Registers for c: four rows of so many vectors leave room for a row of b, whatever the instruction set.
-constexpr int tile_rows = 4, tile_vectors = vector_bytes == 64 ? 4 : 2;
+inline constexpr int tile_rows = 4, tile_vectors = vector_bytes == 64 ? 4 : 2;
 
 template <int R, int C, class A>
 SINTER_INLINE void multiply_in_registers(A* c, int64_t ldc, Elements<A> a, const A* b, int64_t ldb, int64_t k,

@@ -97,6 +97,8 @@ void run_heads(const char* name, const KernelCall& call, const Rows& rows, const
     bool vectors = rows.vectors_of(V) && a.D % V == 0 && (!attrs.rotate || (aligned(a.cos, 16) && aligned(a.sin, 16)));
     for (int j = 0; j < 3; ++j)
       vectors = vectors && aligned(heads[j].data, 16) && a.at[j].head % V == 0 && a.at[j].position % V == 0;
+    if (in_place && !vectors)
+      refuse(name, "in place a pair must be one thread's, so heads must be whole vectors of 16 bytes");
     RowGrid g = row_grid(name, a.count, int64_t(a.moved) * a.D / (vectors ? V : 1));
     launch(name, vectors ? move_heads<T, V, Backward> : move_heads<T, 1, Backward>, g.grid, g.block, stream_of(call),
            a);

@@ -1,0 +1,67 @@
+// Large products of a step on the CPU are packed, small ones are not; the step computes what it computed before, in the memory that was predicted.
+#include "compile/compiled.h"
+#include "nn/transformer.h"
+#include "ops/table.h"
+#include "support/generated.h"
+#include "support/model_step.h"
+
+namespace sinter {
+namespace {
+
+// Three sequences of `ctx` tokens: with 48 all products of layers are large, with 12 none is.
+ModelConfig config(int64_t ctx) {
+  return {.d_model = 128, .d_ff = 160, .layers = 1, .heads = 4, .vocab = 300, .ctx = ctx};
+}
+
+int packed_in(const compile::Graph& g) {
+  int n = 0;
+  for (const compile::Node& c : g.nodes) {
+    if (c.op->kernel == &KernelTable::matmul) n += c.call.attrs.as<MatmulAttrs>().packed;
+    if (c.op == &ops::adamw_product) n += c.call.attrs.as<AdamWProductAttrs>().packed;
+  }
+  return n;
+}
+
+TEST(PackProducts, TakesLargeOnesOfTheCpu) {
+  auto packed = [](const char* dtype, int64_t ctx, const char* passes) {
+    ModelStep step(config(ctx), dtype, make_transformer);
+    compile::Compiled compiled([&](const auto& in) { return step(in); }, DeviceType::cpu,
+                               compile::passes_named(passes));
+    compiled({});
+    return packed_in(compiled.compilation().executable->graph());
+  };
+  EXPECT_EQ(packed("fp32", 48, "pack"), 15) << "five weights: forward, and two gradients";
+  EXPECT_EQ(packed("fp32", 12, "pack"), 0);
+  EXPECT_EQ(packed("bf16", 48, "pack"), 0) << "it multiplies fp32 only";
+  EXPECT_EQ(packed("fp32", 48, "dce"), 0);
+  ModelStep step(config(48), "fp32", make_transformer);
+  EXPECT_EQ(packed_in(compiled_for_cuda([&](const auto& in) { return step(in); }, {}, {})->graph()), 0);
+}
+
+TEST(PackProducts, ChangesNothingButRounding) {
+  ModelStep eager(config(48), "fp32", make_transformer), step(config(48), "fp32", make_transformer);
+  double loss = item(eager({})[0]);
+  compile::Compiled compiled([&](const auto& in) { return step(in); }, DeviceType::cpu,
+                             compile::passes_named("pack+plan"));
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR(item(compiled({})[0]), loss, 1e-5 * loss);
+  EXPECT_LT(normwise_error(step.gradient(), eager.gradient()), 1e-5);
+}
+
+// Whole steps, whose weight gradients go straight into AdamW.
+TEST(PackProducts, TrainsAsEagerDoes) {
+  auto losses = [](std::optional<compile::CompileOptions> how) {
+    TrainerOptions o;
+    o.precision = precision_named("fp32");
+    o.seed = 1;
+    o.compiled = std::move(how);
+    Trainer t(config(48), o, make_transformer);
+    std::vector<double> all;
+    for (uint64_t i = 0; i < 10; ++i) all.push_back(t.step(random_batch(3, 48, 300, 100 + i, DeviceType::cpu), 1e-3));
+    return all;
+  };
+  std::vector<double> eager = losses({}), compiled = losses(compile::CompileOptions{});
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_NEAR(compiled[i], eager[i], 1e-5 * eager[i]) << "step " << i;
+}
+
+}  // namespace
+}  // namespace sinter
