@@ -105,20 +105,23 @@ struct Panels {
 
 // The memory that a panel will be packed from, asked for a few cache lines at a time.
 struct Ahead {
-  const float* from = nullptr;
-  int64_t line = 0, lines = 0, per_row = 1, stride = 0;
+  const float *row = nullptr, *at = nullptr;
+  int64_t stride = 0, per_row = 0, lines = 0;
 
   SINTER_INLINE Ahead(const Panels& p, int64_t i, int64_t k0, int64_t k) {
     if (i == p.count) return;
     bool by_k = p.source.across == 1;
-    from = p.source.at(p.begin(i), k0);
+    row = at = p.source.at(p.begin(i), k0);
     stride = by_k ? p.source.along : p.source.across;
-    per_row = ((by_k ? p.size(i) : k) + L - 1) / L;
-    lines = per_row * (by_k ? k : p.size(i));
+    per_row = ((by_k ? p.size(i) : k) + L - 1) / L * L;
+    lines = per_row / L * (by_k ? k : p.size(i));
   }
   SINTER_INLINE void ask(int64_t n) {
-    for (int64_t stop = min_of(lines, line + n); line < stop; ++line)
-      __builtin_prefetch(from + line / per_row * stride + line % per_row * L, 0, 2);
+    for (n = min_of(n, lines), lines -= n; n > 0; --n) {
+      __builtin_prefetch(at, 0, 2);
+      at += L;
+      if (at - row >= per_row) at = row += stride;
+    }
   }
 };
 
