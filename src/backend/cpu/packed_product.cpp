@@ -147,9 +147,10 @@ void packed_product(const MatmulProblem& p, bool accumulate, float* space) {
   Panels rows(p.a, p.m, true), cols(p.b, p.n, false);
   const Panels &shared = p.m <= p.n ? rows : cols, &other = p.m <= p.n ? cols : rows;
   float* out = reinterpret_cast<float*>(p.c.data);
-  // The shared panels in groups: a thread should find work twice, but not pack the other's panels for a few tiles only.
+  // The shared panels in groups, so that there are several pieces of work for each thread: cores are not equally fast, and who is late with one
+  // piece does fewer. But a panel of the other is packed for every group, which a few tiles must pay for.
   int64_t groups = (shared.count + max_group - 1) / max_group;
-  while (other.count * groups < 2 * cpu::threads() && shared.count / (groups + 1) >= 8) ++groups;
+  while (other.count * groups < 6 * cpu::threads() && shared.count / (groups + 1) >= 4) ++groups;
 
   for (int64_t round = 0; round < p.k; round += packed_round) {
     int64_t depth = min_of(packed_round, p.k - round), cuts = (depth + max_cut - 1) / max_cut;
