@@ -145,7 +145,8 @@ bool can_pack(const MatmulProblem& p) {
 
 void packed_product(const MatmulProblem& p, bool accumulate, float* space) {
   Panels rows(p.a, p.m, true), cols(p.b, p.n, false);
-  const Panels &shared = p.m <= p.n ? rows : cols, &other = p.m <= p.n ? cols : rows;
+  bool rows_shared = p.m <= p.n;
+  const Panels &shared = rows_shared ? rows : cols, &other = rows_shared ? cols : rows;
   float* out = reinterpret_cast<float*>(p.c.data);
   // The shared panels in groups, so that there are several pieces of work for each thread: cores are not equally fast, and who is late with one
   // piece does fewer. But a panel of the other is packed for every group, which a few tiles must pay for.
@@ -177,11 +178,11 @@ void packed_product(const MatmulProblem& p, bool accumulate, float* space) {
           Ahead ahead(other, finished ? o + 1 : o, finished ? round : cut(c + 1), k);
           int64_t share = ahead.lines / (last - first) + 1;
           for (int64_t s = first; s < last; ++s) {
-            int64_t row = &shared == &rows ? s : o, col = &shared == &rows ? o : s;
+            int64_t row = rows_shared ? s : o, col = rows_shared ? o : s;
             int64_t height = rows.size(row), width = cols.size(col);
             float* to = out + rows.begin(row) * p.c.ld + cols.begin(col);
             float* sum = sums + (cuts > 1 ? s - first : 0) * tile_size;
-            const float *x = packed_at(s, c), *a = &shared == &rows ? x : panel, *b = &shared == &rows ? panel : x;
+            const float *x = packed_at(s, c), *a = rows_shared ? x : panel, *b = rows_shared ? panel : x;
             ahead.ask(share);
             if (finished)
               for (int64_t i = 0; i < height; ++i)
