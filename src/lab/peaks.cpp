@@ -13,7 +13,9 @@
 #include "core/error.h"
 #include "lab/machine.h"
 #include "lab/output.h"
+#include "ops/dispatch.h"
 #include "ops/ops.h"
+#include "ops/table.h"
 #include "train/trainer.h"
 
 namespace sinter::lab {
@@ -69,19 +71,22 @@ double measure_product(DeviceType device, const std::string& dtype) {
   Tuned tuned;
   NoGrad off;
   Scoped math(context().math, p.math);
-  auto rate = [&](int64_t n) {
+  auto rate = [&](int64_t n, bool packed) {
     auto operand = [&](uint64_t stream) {  // random: zeros would draw less power and run faster
       Tensor t = empty({n, n}, DType::f32, device);
       fill_normal(t, 0, stream, 1);
       return cast(t, type);
     };
     Tensor a = operand(1), b = operand(2);
-    double ms = best_ms(device, cuda ? 300 : 200, [&] { matmul(a, b, false, true); });
+    Attrs attrs = Attrs::of(MatmulAttrs{.transpose_b = true, .packed = packed});
+    double ms = best_ms(device, cuda ? 300 : 200, [&] { dispatch(ops::matmul, attrs, a, b); });
     return 2 * double(n) * double(n) * double(n) / ms * 1e3;
   };
   try {
     double best = 0;
-    for (int64_t n : sizes) best = std::max(best, rate(n));
+    for (int64_t n : sizes) best = std::max(best, rate(n, false));
+    if (!cuda && type == DType::f32)  // compiled steps have another kernel
+      for (int64_t n : sizes) best = std::max(best, rate(n, true));
     return best;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::memory) throw;
@@ -113,7 +118,7 @@ Json read_cache() {
 std::string machine_key(DeviceType device) {
   DeviceInfo info = backend_of(device).info();
   if (device == DeviceType::cpu)
-    return fmt::format("{}, {} threads, {}, {}", info.name, info.multiprocessors, cpu_isa_name(),
+    return fmt::format("{}, {} threads, {}, {}, or packed", info.name, info.multiprocessors, cpu_isa_name(),
                        openblas_description());
   CudaVersions v = cuda_versions();
   return fmt::format("{}, driver {}, runtime {}, cublaslt {}", info.name, v.driver, v.runtime, v.cublaslt);
