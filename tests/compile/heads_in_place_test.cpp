@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "backend/device.h"
 #include "compile/compiled.h"
 #include "nn/attention.h"
 #include "ops/table.h"
@@ -111,6 +112,26 @@ TEST(HeadsInPlaceGpu, GivesEagersNumbers) {
       EXPECT_EQ(in_place(step.compilation().executable->graph()), 2);
       EXPECT_EQ(model.results(out), expected) << name_of(type) << ", " << s.positions << " positions";
     }
+}
+
+// Two threads would rotate the halves of a pair, each reading the other's. The pass asks for no such thing.
+TEST(HeadsInPlaceGpu, RefusesPartsOfVectors) {
+  SINTER_REQUIRE_GPU();
+  constexpr int64_t positions = 5, heads = 2, head_dim = 4, row = 3 * heads * head_dim;
+  Tensor rows = zeros({1, positions, row}, DType::bf16, DeviceType::cuda);
+  Tensor table = zeros({positions, head_dim / 2}, DType::f32, DeviceType::cuda);
+  KernelCall call{};
+  call.n_in = 3, call.n_out = 3;
+  call.in[0] = rows.ref(), call.in[1] = call.in[2] = table.ref();
+  for (int j = 0; j < 3; ++j)
+    call.out[j] =
+        transpose(reshape(slice(rows, 2, j * heads * head_dim, heads * head_dim), {1, positions, heads, head_dim}), 1,
+                  2)
+            .ref();
+  call.attrs = Attrs::of(HeadsAttrs{heads, heads, true});
+  call.stream = current_stream(DeviceType::cuda);
+  auto run = [&] { backend_of(DeviceType::cuda).kernels().split_heads(call); };
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, run), {"split_heads", "in place", "16 bytes"}));
 }
 
 }  // namespace
