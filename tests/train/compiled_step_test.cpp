@@ -3,6 +3,7 @@
 
 #include "compile/lanes.h"
 #include "compile/passes.h"
+#include "compile/rewrite.h"
 #include "core/folded_update.h"
 #include "lab/memory_need.h"
 #include "nn/transformer.h"
@@ -137,8 +138,9 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
   }
 }
 
-// A step of a small model after all passes, as on a GPU. Needs a MetaTarget.
-compile::Graph graph_for_cuda(const char* dtype, int64_t layers) {
+// A step of a small model after all passes, as on a GPU. Needs a MetaTarget. `change` sees the graph before each pass.
+compile::Graph graph_for_cuda(const char* dtype, int64_t layers,
+                              const std::function<void(compile::Graph&, std::string_view pass)>& change = {}) {
   TrainerOptions o;
   o.precision = precision_named(dtype);
   o.device = DeviceType::meta;
@@ -157,7 +159,10 @@ compile::Graph graph_for_cuda(const char* dtype, int64_t layers) {
         return std::vector{l.detach()};
       },
       {}, DeviceType::meta);
-  for (const compile::Pass& p : compile::all_passes()) p.run(g);
+  for (const compile::Pass& p : compile::all_passes()) {
+    if (change) change(g, p.name);
+    p.run(g);
+  }
   compile::order_lanes(g);
   return g;
 }
@@ -206,6 +211,37 @@ TEST(CompiledStep, UpdatesABlocksWeightsTogether) {
   EXPECT_EQ(weights, (std::vector{1, 4, 4, 4}));
   EXPECT_EQ(places, (std::vector<std::string>{"backward/head/adamw_product", "backward/layers.2/adamw_product",
                                               "backward/layers.1/adamw_product", "backward/layers.0/adamw_product"}));
+}
+
+// What a gradient is made of may be overwritten after it: then its weight does not wait for the rest of the block.
+TEST(CompiledStep, UpdatesAWeightBeforeItsGradientsOperandsAreGone) {
+  MetaTarget target(DeviceType::cuda);
+  compile::Placed gone;
+  compile::Graph g = graph_for_cuda("bf16", 2, [&](compile::Graph& g, std::string_view pass) {
+    if (pass != "fold") return;
+    std::vector<size_t> gradients;  // of the last layer, whose backward pass comes first
+    for (size_t i = 0; i < g.nodes.size(); ++i)
+      if (g.nodes[i].op == &ops::linear_weight_grad && g.nodes[i].range->path().find("layers.1") != std::string::npos)
+        gradients.push_back(i);
+    ASSERT_EQ(gradients.size(), 4u);
+    gone = compile::input(g.nodes[gradients[0]], 1);
+    compile::Node fill =
+        compile::new_call(g, ops::fill, g.nodes[gradients[1]].range, Attrs::of(FillAttrs{}), {}, {gone});
+    g.nodes.insert(g.nodes.begin() + int64_t(gradients[1]) + 1, fill);
+  });
+  std::vector<int> weights;
+  bool overwritten = false, read = false;
+  for (const compile::Node& n : g.nodes) {
+    if (n.op == &ops::adamw_product) weights.push_back(folded_weights(n.call));
+    n.for_each_access([&](const compile::Operand& o, const TensorRef& r, bool reads, bool writes) {
+      if (o.buffer != gone.at.buffer || !compile::overlap(r, o.offset, gone.ref, gone.at.offset)) return;
+      EXPECT_FALSE(reads && overwritten) << n.range->path() << " reads what was there before";
+      read |= reads && n.op == &ops::adamw_product;
+      overwritten |= writes && n.op == &ops::fill;
+    });
+  }
+  EXPECT_TRUE(read && overwritten);
+  EXPECT_EQ(weights, (std::vector{1, 2, 2, 4})) << "the head; the last layer in two calls; the first layer";
 }
 
 // Folding and the plan may take gradients' memory only where nobody can look at it afterwards.
