@@ -118,6 +118,7 @@ Json read_cache() {
 std::string machine_key(DeviceType device) {
   DeviceInfo info = backend_of(device).info();
   if (device == DeviceType::cpu)
+    // What is measured is part of the key: a rate of OpenBLAS alone would be too low.
     return fmt::format("{}, {} threads, {}, {}, or packed", info.name, info.multiprocessors, cpu_isa_name(),
                        openblas_description());
   CudaVersions v = cuda_versions();

@@ -1,4 +1,5 @@
-// Large products of a step on the CPU are packed, small ones are not; the step computes what it computed before, in the memory that was predicted.
+// Large products of a step on the CPU are packed, small ones are not, and the step computes what it computed before. (That it takes the
+// predicted memory, CompiledStep.TakesThePredictedMemory asks: the products of its fp32 step are packed.)
 #include "compile/compiled.h"
 #include "nn/transformer.h"
 #include "ops/table.h"

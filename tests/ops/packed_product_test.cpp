@@ -1,18 +1,12 @@
 // The CPU's own product of large matrices: the same numbers as the plain one, in any layout, the same bits with any number of threads.
 // Small samples of it are in the op table, so every test of all ops (layouts with NaN between rows, both instruction sets) covers it too.
-#include "backend/cpu/thread_pool.h"
 #include "ops/dispatch.h"
 #include "ops/table.h"
+#include "support/threads.h"
 #include "support/values.h"
 
 namespace sinter {
 namespace {
-
-struct Threads {
-  int before = cpu::threads();
-  explicit Threads(int n) { cpu::set_threads(n); }
-  ~Threads() { cpu::set_threads(before); }
-};
 
 struct Shape {
   int64_t m, n, k;

@@ -1,5 +1,6 @@
 // The same bits whatever the number of threads, and the same numbers whatever the instruction set.
-#include "backend/cpu/thread_pool.h"
+#include "support/threads.h"
+
 #include "support/op_cases.h"
 
 namespace sinter {
@@ -12,12 +13,6 @@ const KernelTable& table();
 }
 
 namespace {
-
-struct Threads {
-  int before = cpu::threads();
-  explicit Threads(int n) { cpu::set_threads(n); }
-  ~Threads() { cpu::set_threads(before); }
-};
 
 // Note [Products in blocks] of backend/cpu/gemm.cpp: the last bit of a product may depend on how it is cut.
 bool is_product(const OpDef& op) { return op.kernel == &KernelTable::matmul; }

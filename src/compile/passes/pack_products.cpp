@@ -2,7 +2,7 @@
 // is part of the plan.
 #include <fmt/format.h>
 
-#include "backend/matmul_problem.h"
+#include "backend/workspace.h"
 #include "compile/passes.h"
 #include "compile/rewrite.h"
 #include "core/folded_update.h"
@@ -10,6 +10,8 @@
 
 namespace sinter::compile {
 namespace {
+
+using workspace::last_dim;
 
 // Less than this across, and packing the other operand is too much of the work.
 constexpr int64_t least_across = 128, least_k = 64;
@@ -26,8 +28,7 @@ bool has_large_product(const Node& n) {
   if (n.op != &ops::adamw_product) return false;
   for (int i = 0; i < folded_weights(n.call); ++i) {
     const TensorRef &dy = n.call.in[folded_input(i, folded_dy)], &x = n.call.in[folded_input(i, folded_x)];
-    int64_t out = dy.dims[dy.rank - 1], in = x.dims[x.rank - 1];
-    if (x.dtype == DType::f32 && is_large(out, in, numel(x) / in)) return true;
+    if (x.dtype == DType::f32 && is_large(last_dim(dy), last_dim(x), numel(x) / last_dim(x))) return true;
   }
   return false;
 }
