@@ -28,17 +28,18 @@ inline int64_t matmul(const KernelCall& c, DeviceType device) {
   return c.attrs.as<MatmulAttrs>().packed && matmul_problem(c, p) ? packed_product(p.m, p.n, p.k) : 0;
 }
 
-// The gradient, and what its product needs; on CUDA it never leaves the multiprocessor.
+// The gradient, and what its product needs. On CUDA it never leaves the multiprocessor, and of a packed product only several rounds must be
+// added up in memory.
 inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return 0;
   int64_t most = 0;
   for (int i = 0; i < folded_weights(c); ++i) {
     const TensorRef &dy = c.in[folded_input(i, folded_dy)], &x = c.in[folded_input(i, folded_x)],
                     &master = c.in[folded_input(i, folded_master)];
-    int64_t gradient = numel(master) * size_of(master.dtype), product = 0;
+    int64_t gradient = numel(master) * size_of(master.dtype), product = 0, rows = numel(x) / last_dim(x);
     if (is_16bit(dy.dtype)) product = 4 * (numel(dy) + numel(x) + numel(master));
-    else if (c.attrs.as<AdamWProductAttrs>().packed)
-      product = packed_product(last_dim(dy), last_dim(x), numel(x) / last_dim(x));
+    else if (c.attrs.as<AdamWProductAttrs>().packed) product = packed_product(last_dim(dy), last_dim(x), rows);
+    if (product > 0 && dy.dtype == DType::f32 && rows <= packed_round) gradient = 0;
     most = std::max(most, gradient + product);
   }
   return most;

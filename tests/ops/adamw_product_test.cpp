@@ -1,4 +1,5 @@
-// The kernel that updates weights by gradients it never stores: CUDA's against the CPU's, which multiplies and updates one after the other.
+// The kernel that updates weights by gradients it never stores: CUDA's, and the CPU's where the product is packed, against the CPU's that
+// multiplies and updates one after the other.
 #include <cmath>
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include "core/folded_update.h"
 #include "ops/ops.h"
 #include "support/gpu.h"
+#include "support/threads.h"
 #include "support/values.h"
 
 namespace sinter {
@@ -22,7 +24,8 @@ struct Update {
 };
 
 // One call for all of them. dy and x may be the first columns of wider rows.
-void run(const std::vector<Update*>& updates, double share = 1, int64_t columns_of_dy = 0, int64_t columns_of_x = 0) {
+void run(const std::vector<Update*>& updates, double share = 1, int64_t columns_of_dy = 0, int64_t columns_of_x = 0,
+         bool packed = false) {
   DeviceType device = updates[0]->dy.device();
   KernelCall call{};
   auto add = [&](const Tensor& t) {
@@ -33,7 +36,7 @@ void run(const std::vector<Update*>& updates, double share = 1, int64_t columns_
     for (const Tensor* t : {&u->dy, &u->x, &u->master, &u->m, &u->v, &u->copy}) add(*t);
   if (columns_of_dy) call.in[1].dims[call.in[1].rank - 1] = columns_of_dy;
   if (columns_of_x) call.in[2].dims[call.in[2].rank - 1] = columns_of_x;
-  call.attrs = Attrs::of(AdamWProductAttrs{{.beta1 = 0.8, .weight_decay = 0.1}, share});
+  call.attrs = Attrs::of(AdamWProductAttrs{{.beta1 = 0.8, .weight_decay = 0.1}, share, packed});
   call.stream = current_stream(device);
   call.workspace_bytes = workspace::adamw_product(call, device);
   Tensor scratch = empty({call.workspace_bytes + 1}, DType::u8, device);
@@ -41,14 +44,15 @@ void run(const std::vector<Update*>& updates, double share = 1, int64_t columns_
   backend_of(device).kernels().adamw_product(call);
 }
 
-Update random_update(int64_t batch, int64_t tokens, int64_t rows, int64_t columns, bool with_copy, uint64_t seed) {
+Update random_update(int64_t batch, int64_t tokens, int64_t rows, int64_t columns, bool with_copy, uint64_t seed,
+                     DType type = DType::bf16) {
   auto normal = [&](Dims dims, DType type, uint64_t stream) {
     Tensor t = empty(dims, type, DeviceType::cpu);
     fill_normal(t, seed, stream, 1, 3);
     return t;
   };
-  return {normal({batch, tokens, rows}, DType::bf16, 1),
-          normal({batch, tokens, columns}, DType::bf16, 2),
+  return {normal({batch, tokens, rows}, type, 1),
+          normal({batch, tokens, columns}, type, 2),
           normal({rows, columns}, DType::f32, 3),
           normal({rows, columns}, DType::f32, 4),
           affine(square(normal({rows, columns}, DType::f32, 5)), 1,
@@ -58,7 +62,13 @@ Update random_update(int64_t batch, int64_t tokens, int64_t rows, int64_t column
 }
 
 Update copied(const Update& u) {
-  return {copy(u.dy), copy(u.x), copy(u.master), copy(u.m), copy(u.v), copy(u.state), copy(u.copy)};
+  return {copy(u.dy),
+          copy(u.x),
+          copy(u.master),
+          copy(u.m),
+          copy(u.v),
+          copy(u.state),
+          u.copy.defined() ? copy(u.copy) : Tensor()};
 }
 std::vector<Update*> pointers(std::vector<Update>& updates) {
   std::vector<Update*> all;
@@ -99,6 +109,58 @@ TEST(AdamWProduct, SeveralWeightsAsOneByOne) {
       EXPECT_TRUE(same_bits(together[size_t(i)].copy, apart[size_t(i)].copy)) << i << " of " << weights;
     }
   }
+}
+
+void run_packed(Update& u) { run({&u}, 1, 0, 0, true); }
+
+// Around the edges of tiles, of both ways to share out the work, and of the 2048 tokens that are summed at once.
+TEST(AdamWProduct, PackedAsOneAfterTheOther) {
+  struct Shape {
+    int64_t tokens, rows, columns;
+  };
+  std::vector<Shape> shapes{{1, 1, 1},     {16, 14, 32},   {512, 15, 33},  {513, 600, 70},
+                            {70, 70, 600}, {2048, 30, 40}, {2049, 40, 30}, {4200, 33, 49}};
+  Rng rng(21);
+  for (int i = 0; i < 40; ++i) shapes.push_back({integer(rng, 1, 400), integer(rng, 1, 150), integer(rng, 1, 150)});
+  for (const Shape& s : shapes) {
+    std::string what = fmt::format("{} tokens, {} × {}", s.tokens, s.rows, s.columns);
+    Update apart = random_update(1, s.tokens, s.rows, s.columns, false, uint64_t(s.tokens), DType::f32);
+    Update one = copied(apart), several = copied(apart);
+    run({&apart});
+    {
+      Threads threads(1);
+      run_packed(one);
+    }
+    {
+      Threads threads(7);
+      run_packed(several);
+    }
+    expect_close(one, apart, what);
+    EXPECT_TRUE(same_bits(one.master, several.master) && same_bits(one.v, several.v)) << what;
+  }
+}
+
+// Where the square of the gradient's mean is nothing, or more than a number can be, and where it is none.
+TEST(AdamWProduct, PackedAtTheEndsOfNumbers) {
+  for (double gradient : {0.0, 1e-30, 1e30, double(NAN)}) {
+    Update apart = random_update(1, 1, 20, 40, false, 1, DType::f32);
+    fill(apart.dy, gradient), fill(apart.x, 1), fill(apart.v, 0);
+    Update packed = copied(apart);
+    run({&apart}), run_packed(packed);
+    Values ours = to_vector(packed.master), reference = to_vector(apart.master);
+    for (size_t i = 0; i < ours.size(); ++i) {
+      if (std::isnan(gradient)) EXPECT_TRUE(std::isnan(ours[i]));
+      else EXPECT_NEAR(ours[i], reference[i], 1e-5 * std::abs(reference[i]) + 1e-6) << "gradient " << gradient;
+    }
+  }
+}
+
+TEST(AdamWProduct, PackedLeavesEverythingWhenTheStepIsSkipped) {
+  Update u = random_update(1, 50, 40, 60, false, 2, DType::f32);
+  u.state = from_vector(std::vector<double>{3, 0.01, 1, 0, 1, 0.5, 0, 0}, {step_state_size}, DeviceType::cpu);
+  Update before = copied(u);
+  run_packed(u);
+  EXPECT_TRUE(same_bits(u.master, before.master) && same_bits(u.m, before.m) && same_bits(u.v, before.v));
 }
 
 TEST_F(AdamWProductGpu, RandomShapes) {

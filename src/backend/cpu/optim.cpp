@@ -1,5 +1,7 @@
 // The optimizers: one streaming pass over flat buffers, strip by strip, each number read and written once.
-#include "backend/cpu/strips.h"
+#include "backend/cpu/adamw_rule.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/packed_product.h"
 #include "core/folded_update.h"
 
 namespace sinter::SINTER_CPU_ISA {
@@ -30,12 +32,7 @@ template <class F> SINTER_INLINE void for_each_strip(int64_t n, const F& run) {
 }
 
 template <class A> void run_adamw(const KernelCall& call, const double* state) {
-  const auto& attrs = call.attrs.as<AdamWAttrs>();
-  double step = state[state_step], lr = state[state_lr];
-  A factor = A(state[state_grad_factor]), keep = A(1 - lr * attrs.weight_decay), eps = A(attrs.eps);
-  A beta1 = A(attrs.beta1), beta2 = A(attrs.beta2), rest1 = A(1 - attrs.beta1), rest2 = A(1 - attrs.beta2);
-  A rate = A(lr / (1 - __builtin_pow(attrs.beta1, step)));
-  A root = A(1 / __builtin_sqrt(1 - __builtin_pow(attrs.beta2, step)));
+  AdamWRule<A> rule(call.attrs.as<AdamWAttrs>(), state);
   int64_t total = numel(call.in[0]);
   bool copies = call.n_in == 6;
   for_each_strip(total, [&](int64_t begin, int64_t end) {
@@ -45,14 +42,7 @@ template <class A> void run_adamw(const KernelCall& call, const double* state) {
       A *p = master.read(i, n), *m = moment1.read(i, n), *v = moment2.read(i, n);
       const A* g = grad.read(i, n);
 #pragma omp simd
-      for (int64_t j = 0; j < n; ++j) {
-        A gj = g[j] * factor;
-        A mj = beta1 * m[j] + rest1 * gj;
-        A vj = beta2 * v[j] + rest2 * gj * gj;
-        m[j] = mj;
-        v[j] = vj;
-        p[j] = keep * p[j] - rate * mj / (sqrt_of(vj) * root + eps);
-      }
+      for (int64_t j = 0; j < n; ++j) rule.update(p[j], g[j], m[j], v[j]);
       master.write(i, n, p);
       moment1.write(i, n, m);
       moment2.write(i, n, v);
@@ -128,6 +118,7 @@ void adamw(const KernelCall& call) {
 void adamw_product(const KernelCall& call) {
   const TensorRef& state = call.in[0];
   if (state.as<double>()[state_skip] != 0) return;
+  const auto& attrs = call.attrs.as<AdamWProductAttrs>();
   for (int i = 0; i < folded_weights(call); ++i) {
     const TensorRef* of = &call.in[folded_input(i, folded_dy)];
     TensorRef gradient = of[folded_master];
@@ -136,7 +127,18 @@ void adamw_product(const KernelCall& call) {
     KernelCall product{};
     product.n_in = 2, product.n_out = 1;
     product.in[0] = of[folded_dy], product.in[1] = of[folded_x], product.out[0] = gradient;
-    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true, call.attrs.as<AdamWProductAttrs>().packed});
+    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true, attrs.packed});
+    MatmulProblem p;
+    cpu::problem_of(p, product);
+    if (attrs.packed && can_pack(p)) {
+      TileUpdate update{{attrs.rule, state.as<double>()},
+                        of[folded_master].as<float>(),
+                        of[folded_m].as<float>(),
+                        of[folded_v].as<float>()};
+      packed_product(p, false, static_cast<float*>(call.workspace) + (p.k > packed_round ? numel(gradient) : 0),
+                     &update);
+      continue;
+    }
     product.workspace = static_cast<char*>(call.workspace) + bytes;
     product.workspace_bytes = call.workspace_bytes - bytes;
     matmul(product);
@@ -144,7 +146,7 @@ void adamw_product(const KernelCall& call) {
     auto add = [&](const TensorRef& t) { update.in[update.n_in++] = t; };
     add(of[folded_master]), add(gradient), add(of[folded_m]), add(of[folded_v]), add(state);
     if (folded_input(i, folded_copy) < call.n_in) add(of[folded_copy]);
-    update.attrs = Attrs::of(call.attrs.as<AdamWProductAttrs>().rule);
+    update.attrs = Attrs::of(attrs.rule);
     adamw(update);
   }
 }

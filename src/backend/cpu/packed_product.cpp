@@ -1,9 +1,14 @@
-// Note [Packed products]: a product by OpenBLAS in blocks packs the operands of every block anew, and waits for memory while it does. Here the
-// operand that is smaller across (the tokens of a small batch) is packed once for all threads. Then each thread takes panels of the
-// other, packs one, and multiplies it with all of the first; meanwhile it asks for the memory of the panel after it. A tile of c is
-// summed in registers. The pieces are small, so no thread waits long for another. An element of c is the same sum in the same
-// order whatever the number of threads.
+// Note [Packed products]: OpenBLAS, which eager products go to block by block, packs the operands of every block anew, and waits for memory while
+// it does. Here there are two ways to share out the work.
+//   - Where one side is long, the shorter one (the tokens of a small batch) is packed once for all threads. Then each thread takes panels of
+//     the other, packs one, and multiplies it with all of the first.
+//   - Where both are short, that would mean few pieces, each waiting for memory that another core has just written. So c is cut into
+//     blocks, a few for each thread, and each thread packs for itself what a block needs of both: more packing, but no waiting.
+// Either way a tile of c is summed in registers, and while it is, the thread asks for the memory that it will pack next. An element of c is
+// one sum over k (over 2048 of it, then the next), in order, so it is the same in both ways and with any number of threads.
 #include "backend/cpu/packed_product.h"
+
+#include <immintrin.h>
 
 #include "backend/cpu/strips.h"
 #include "backend/cpu/tile.h"
@@ -15,29 +20,59 @@ constexpr int64_t L = lanes<float>;
 // A tile's sums leave registers for a row of b and one number of a, spread over a vector.
 constexpr int64_t max_rows = vector_bytes == 64 ? 14 : 6, max_cols = 2 * L;
 constexpr int64_t tile_size = max_rows * max_cols;
-constexpr int64_t max_cut = 512;   // of k: panels of both operands lie in the L2 cache
-constexpr int64_t max_group = 64;  // panels whose sums a thread keeps from one cut of k to the next
+constexpr int64_t line = 16;        // numbers in a cache line
+constexpr int64_t panel_cut = 512;  // of k: a panel of both operands, and
+constexpr int64_t block_cut = 256;  // the panels of a block lie in the L2 cache
+constexpr int64_t max_tiles = 64;   // whose sums a thread keeps from one cut of k to the next
+constexpr int64_t steps_per_line =
+    2;  // of k, between two requests for memory: no more at once than the core can have under way
 
-// sum (R rows of max_cols numbers) = a·b, or += that, of a panel of rows and one of columns.
-template <int R> [[gnu::noinline]] void multiply_tile(float* sum, const float* a, const float* b, int64_t k, bool add) {
+// Lines of memory to ask for, one at a time: the first `width` numbers of each row; and what to ask for then.
+struct Fetch {
+  const float *row = nullptr, *at = nullptr, *end = nullptr;
+  int64_t width = 0, stride = 0, rows = 0;
+  Fetch* then = nullptr;
+
+  SINTER_INLINE Fetch() = default;
+  SINTER_INLINE Fetch(const float* first, int64_t width_, int64_t stride_, int64_t rows_)
+      : row(first), at(first), end(first + width_), width(width_), stride(stride_), rows(rows_) {}
+  SINTER_INLINE int64_t lines() const { return rows * ((width + line - 1) / line); }
+  SINTER_INLINE Fetch* before(Fetch* other) { return rows > 0 ? (then = other, this) : other; }
+  SINTER_INLINE Fetch* next() {
+    __builtin_prefetch(at);
+    if ((at += line) < end) return this;
+    at = row += stride, end = row + width;
+    return --rows > 0 ? this : then;
+  }
+};
+
+// sum (R rows of max_cols numbers) = a·b, or sum + a·b, of a panel of rows and one of columns.
+template <int R>
+[[gnu::noinline]] void multiply_tile(float* sum, const float* a, const float* b, int64_t k, bool add, Fetch* fetch) {
   Vector<float> s[R][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) s[r][0] = s[r][1] = Vector<float>{};
-  for (int64_t i = 0; i < k; ++i, a += L, b += max_cols) {
-    Vector<float> x = load_vector(b), y = load_vector(b + L);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) s[r][0] += a[r] * x, s[r][1] += a[r] * y;
-  }
   if (add) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
-      s[r][0] += load_vector(sum + r * max_cols), s[r][1] += load_vector(sum + r * max_cols + L);
+      s[r][0] = load_vector(sum + r * max_cols), s[r][1] = load_vector(sum + r * max_cols + L);
   }
+  int64_t i = 0;
+  auto steps = [&](int64_t end) SINTER_LAMBDA_INLINE {
+#pragma GCC unroll 1
+    for (; i < end; ++i, a += L, b += max_cols) {
+      Vector<float> x = load_vector(b), y = load_vector(b + L);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) s[r][0] += a[r] * x, s[r][1] += a[r] * y;
+    }
+  };
+  for (; fetch && i + steps_per_line <= k; fetch = fetch->next()) steps(i + steps_per_line);
+  steps(k);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) store_vector(sum + r * max_cols, s[r][0]), store_vector(sum + r * max_cols + L, s[r][1]);
 }
 
-using MultiplyTile = void (*)(float*, const float*, const float*, int64_t, bool);
+using MultiplyTile = void (*)(float*, const float*, const float*, int64_t, bool, Fetch*);
 template <int R = int(max_rows)> MultiplyTile tile_of(int64_t rows) {
   if constexpr (R > 1)
     if (rows < R) return tile_of<R - 1>(rows);
@@ -101,40 +136,185 @@ struct Panels {
     if (rows) pack_panel<1>(to, source, source.at(begin(i), k0), size(i), length - begin(i), k);
     else pack_panel<2>(to, source, source.at(begin(i), k0), size(i), length - begin(i), k);
   }
-};
-
-// The memory that a panel will be packed from, asked for a few cache lines at a time.
-struct Ahead {
-  const float *row = nullptr, *at = nullptr;
-  int64_t stride = 0, per_row = 0, lines = 0;
-
-  SINTER_INLINE Ahead(const Panels& p, int64_t i, int64_t k0, int64_t k) {
-    if (i == p.count) return;
-    bool by_k = p.source.across == 1;
-    row = at = p.source.at(p.begin(i), k0);
-    stride = by_k ? p.source.along : p.source.across;
-    per_row = ((by_k ? p.size(i) : k) + L - 1) / L * L;
-    lines = per_row / L * (by_k ? k : p.size(i));
-  }
-  SINTER_INLINE void ask(int64_t n) {
-    for (n = min_of(n, lines), lines -= n; n > 0; --n) {
-      __builtin_prefetch(at, 0, 2);
-      at += L;
-      if (at - row >= per_row) at = row += stride;
-    }
+  // What packing panels [first, last) will read.
+  SINTER_INLINE Fetch fetch(int64_t first, int64_t last, int64_t k0, int64_t k) const {
+    bool by_k = source.across == 1;
+    int64_t width = begin(last) - begin(first);
+    const float* from = source.at(begin(first), k0);
+    return by_k ? Fetch(from, width, source.along, k) : Fetch(from, k, source.across, width);
   }
 };
 
-void store_tile(float* c, int64_t ld, const float* sum, int64_t rows, int64_t cols, bool add) {
+void add_tile(float* sum, const float* c, int64_t ld, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; ++i, c += ld, sum += max_cols) {
-    if (cols == max_cols) {
-      Vector<float> x = load_vector(sum), y = load_vector(sum + L);
-      if (add) x += load_vector(c), y += load_vector(c + L);
-      store_vector(c, x), store_vector(c + L, y);
-    } else {
-      for (int64_t j = 0; j < cols; ++j) c[j] = sum[j] + (add ? c[j] : 0);
-    }
+#pragma omp simd
+    for (int64_t j = 0; j < cols; ++j) sum[j] += c[j];
   }
+}
+void store_tile(float* c, int64_t ld, const float* sum, int64_t rows, int64_t cols) {
+  for (int64_t i = 0; i < rows; ++i, c += ld, sum += max_cols) {
+#pragma omp simd
+    for (int64_t j = 0; j < cols; ++j) c[j] = sum[j];
+  }
+}
+
+// 1 / √x and 1 / x to about 2 ulp, of numbers that are neither 0 nor infinite: a step of Newton's after the instruction that guesses. The exact instructions
+// would keep a core from multiplying for longer than the memory of m and v does.
+SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
+#ifdef __AVX512F__
+  auto y = Vector<float>(_mm512_maskz_rsqrt14_ps(0xffff, __m512(x)));
+#else
+  auto y = Vector<float>(_mm256_rsqrt_ps(__m256(x)));
+#endif
+  return y * (1.5f - 0.5f * x * y * y);
+}
+SINTER_INLINE Vector<float> inverse(Vector<float> x) {
+#ifdef __AVX512F__
+  auto y = Vector<float>(_mm512_maskz_rcp14_ps(0xffff, __m512(x)));
+#else
+  auto y = Vector<float>(_mm256_rcp_ps(__m256(x)));
+#endif
+  return y * (2.0f - x * y);
+}
+
+void update_tile(const TileUpdate& to, int64_t offset, int64_t ld, const float* sum, int64_t rows, int64_t cols) {
+  const AdamWRule<float>& rule = to.rule;
+  for (int64_t i = 0; i < rows; ++i, offset += ld, sum += max_cols) {
+    float *p = to.master + offset, *m = to.m + offset, *v = to.v + offset;
+    int64_t j = 0;
+    for (; j + L <= cols; j += L) {
+      Vector<float> mj = load_vector(m + j), vj = load_vector(v + j);
+      rule.move(mj, vj, load_vector(sum + j));
+      store_vector(m + j, mj), store_vector(v + j, vj);
+      Vector<float> x = vj < 1e-36f ? Vector<float>{} + 1e-36f : vj;
+      Vector<float> inverse_scale = inverse(x * inverse_root(x) * rule.root + rule.eps);
+      inverse_scale = vj > __FLT_MAX__ ? Vector<float>{} : inverse_scale;
+      store_vector(p + j, rule.keep * load_vector(p + j) - rule.rate * mj * inverse_scale);
+    }
+    for (; j < cols; ++j) rule.update(p[j], sum[j], m[j], v[j]);
+  }
+}
+
+// A round of k, cut.
+struct Cuts {
+  int64_t from, depth, count;
+
+  SINTER_INLINE Cuts(int64_t from_, int64_t k, int64_t most)
+      : from(from_), depth(min_of(packed_round, k - from_)), count((depth + most - 1) / most) {}
+  SINTER_INLINE int64_t begin(int64_t c) const { return from + depth * c / count; }
+  SINTER_INLINE int64_t size(int64_t c) const { return begin(c + 1) - begin(c); }
+};
+
+struct Product {
+  Panels rows, cols;
+  int64_t k;
+  float* c;
+  int64_t ld;
+  bool accumulate;
+  const TileUpdate* update;
+
+  // One cut of one tile. `sum` is kept from cut to cut; the last one of a round brings it home.
+  void tile(int64_t row, int64_t col, const float* a, const float* b, float* sum, const Cuts& cuts, int64_t cut,
+            Fetch* ahead) const {
+    int64_t height = rows.size(row), width = cols.size(col), offset = rows.begin(row) * ld + cols.begin(col);
+    bool last = cut + 1 == cuts.count, add = accumulate || cuts.from > 0;
+    const TileUpdate* to = cuts.from + cuts.depth == k ? update : nullptr;
+    // Also the memory that the tile goes to.
+    auto fetch = [&](bool wanted, const float* from) SINTER_LAMBDA_INLINE {
+      return last && wanted ? Fetch(from + offset, width, ld, height) : Fetch();
+    };
+    Fetch of_c = fetch(add || !to, c), of_p = fetch(to, to ? to->master : nullptr),
+          of_m = fetch(to, to ? to->m : nullptr), of_v = fetch(to, to ? to->v : nullptr);
+    ahead = of_c.before(of_p.before(of_m.before(of_v.before(ahead))));
+    tile_of(height)(sum, a, b, cuts.size(cut), cut > 0, ahead);
+    if (!last) return;
+    if (add) add_tile(sum, c + offset, ld, height, width);
+    if (to) update_tile(*to, offset, ld, sum, height, width);
+    else store_tile(c + offset, ld, sum, height, width);
+  }
+};
+
+// The shorter side packed once, in `space`. Its panels are multiplied in groups, so that there are several pieces of work for each thread (cores are not
+// equally fast, and who is late with one piece does fewer), but a panel of the other side is packed for every group.
+void multiply_panels(const Product& p, bool rows_shared, int64_t groups, float* space) {
+  const Panels &shared = rows_shared ? p.rows : p.cols, &other = rows_shared ? p.cols : p.rows;
+  for (int64_t round = 0; round < p.k; round += packed_round) {
+    Cuts cuts(round, p.k, panel_cut);
+    // All panels of a cut, then those of the next.
+    auto packed_at = [&](int64_t i, int64_t c) SINTER_LAMBDA_INLINE {
+      return space + ((cuts.begin(c) - round) * shared.count + cuts.size(c) * i) * shared.packed();
+    };
+    parallel_for(shared.count * cuts.count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        int64_t i = t / cuts.count, c = t % cuts.count;
+        shared.pack(packed_at(i, c), i, cuts.begin(c), cuts.size(c));
+      }
+    });
+    parallel_for(other.count * groups, 1, [&](int64_t begin, int64_t end) {
+      float *panel = buffer<float>(0, panel_cut * max_cols), *sums = buffer<float>(1, max_tiles * tile_size);
+      for (int64_t t = begin; t < end; ++t) {
+        int64_t o = t / groups, group = t % groups;
+        int64_t first = shared.count * group / groups, last = shared.count * (group + 1) / groups;
+        // What this thread is likely to take next.
+        int64_t next = (t + 1 < end ? t + 1 : t + 1 + (cpu::threads() - 1) * (end - begin)) / groups;
+        for (int64_t c = 0; c < cuts.count; ++c) {
+          other.pack(panel, o, cuts.begin(c), cuts.size(c));
+          Fetch ahead;
+          if (c + 1 < cuts.count) ahead = other.fetch(o, o + 1, cuts.begin(c + 1), cuts.size(c + 1));
+          else if (next < other.count) ahead = other.fetch(next, next + 1, round, cuts.size(0));
+          // Not before the last tiles: the panels of the others would drive it from the L2 cache.
+          int64_t late = last - 2 - ahead.lines() * steps_per_line / cuts.size(c);
+          for (int64_t s = first; s < last; ++s) {
+            const float* x = packed_at(s, c);
+            float* sum = sums + (cuts.count > 1 ? s - first : 0) * tile_size;
+            p.tile(rows_shared ? s : o, rows_shared ? o : s, rows_shared ? x : panel, rows_shared ? panel : x, sum,
+                   cuts, c, s >= late ? ahead.before(nullptr) : nullptr);
+          }
+        }
+      }
+    });
+  }
+}
+
+// Both sides packed for every block of c.
+void multiply_blocks(const Product& p) {
+  const Panels &rows = p.rows, &cols = p.cols;
+  int64_t down = 1, right = 1;  // blocks
+  auto most = [](int64_t n, int64_t parts) SINTER_LAMBDA_INLINE { return (n + parts - 1) / parts; };
+  while (down * right < 3 * cpu::threads() || most(rows.count, down) * most(cols.count, right) > max_tiles) {
+    if (down == rows.count && right == cols.count) break;
+    bool tall = rows.length * right >= cols.length * down;
+    if (right == cols.count || (tall && down < rows.count)) down = min_of(2 * down, rows.count);
+    else right = min_of(2 * right, cols.count);
+  }
+  parallel_for(down * right, 1, [&](int64_t begin, int64_t end) {
+    int64_t a_panel = block_cut * rows.packed(), b_panel = block_cut * cols.packed();
+    float* a = buffer<float>(0, most(rows.count, down) * a_panel + most(cols.count, right) * b_panel);
+    float *b = a + most(rows.count, down) * a_panel, *sums = buffer<float>(1, max_tiles * tile_size);
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t i = t / right, j = t % right;
+      int64_t top = rows.count * i / down, bottom = rows.count * (i + 1) / down;
+      int64_t left = cols.count * j / right, end_col = cols.count * (j + 1) / right;
+      for (int64_t round = 0; round < p.k; round += packed_round) {
+        Cuts cuts(round, p.k, block_cut);
+        for (int64_t c = 0; c < cuts.count; ++c) {
+          int64_t from = cuts.begin(c), k = cuts.size(c);
+          for (int64_t row = top; row < bottom; ++row) rows.pack(a + (row - top) * a_panel, row, from, k);
+          for (int64_t col = left; col < end_col; ++col) cols.pack(b + (col - left) * b_panel, col, from, k);
+          Fetch of_a, of_b;
+          if (int64_t next = from + k; next < p.k) {
+            of_a = rows.fetch(top, bottom, next, min_of(k, p.k - next));
+            of_b = cols.fetch(left, end_col, next, min_of(k, p.k - next));
+          }
+          float* sum = sums;
+          for (int64_t col = left; col < end_col; ++col)
+            for (int64_t row = top; row < bottom; ++row, sum += tile_size)
+              p.tile(row, col, a + (row - top) * a_panel, b + (col - left) * b_panel, sum, cuts, c,
+                     of_a.before(of_b.before(nullptr)));
+        }
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -143,57 +323,21 @@ bool can_pack(const MatmulProblem& p) {
   return p.a.dtype == DType::f32 && p.outer * p.inner == 1 && !p.c.transposed && p.m > 0 && p.n > 0 && p.k > 0;
 }
 
-void packed_product(const MatmulProblem& p, bool accumulate, float* space) {
-  Panels rows(p.a, p.m, true), cols(p.b, p.n, false);
+void packed_product(const MatmulProblem& p, bool accumulate, float* space, const TileUpdate* update) {
+  Product product{Panels(p.a, p.m, true),
+                  Panels(p.b, p.n, false),
+                  p.k,
+                  reinterpret_cast<float*>(p.c.data),
+                  p.c.ld,
+                  accumulate,
+                  update};
   bool rows_shared = p.m <= p.n;
-  const Panels &shared = rows_shared ? rows : cols, &other = rows_shared ? cols : rows;
-  float* out = reinterpret_cast<float*>(p.c.data);
-  // The shared panels in groups, so that there are several pieces of work for each thread: cores are not equally fast, and who is late with one
-  // piece does fewer. But a panel of the other is packed for every group, which a few tiles must pay for.
-  int64_t groups = (shared.count + max_group - 1) / max_group;
-  while (other.count * groups < 6 * cpu::threads() && shared.count / (groups + 1) >= 4) ++groups;
-
-  for (int64_t round = 0; round < p.k; round += packed_round) {
-    int64_t depth = min_of(packed_round, p.k - round), cuts = (depth + max_cut - 1) / max_cut;
-    auto cut = [&](int64_t c) SINTER_LAMBDA_INLINE { return round + depth * c / cuts; };
-    // All panels of a cut, then those of the next.
-    auto packed_at = [&](int64_t i, int64_t c) SINTER_LAMBDA_INLINE {
-      return space + ((cut(c) - round) * shared.count + (cut(c + 1) - cut(c)) * i) * shared.packed();
-    };
-    parallel_for(shared.count * cuts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        int64_t i = t / cuts, c = t % cuts;
-        shared.pack(packed_at(i, c), i, cut(c), cut(c + 1) - cut(c));
-      }
-    });
-    parallel_for(other.count * groups, 1, [&](int64_t begin, int64_t end) {
-      float *panel = buffer<float>(0, max_cut * max_cols), *sums = buffer<float>(1, max_group * tile_size);
-      for (int64_t t = begin; t < end; ++t) {
-        int64_t o = t / groups, group = t % groups;
-        int64_t first = shared.count * group / groups, last = shared.count * (group + 1) / groups;
-        for (int64_t c = 0; c < cuts; ++c) {
-          int64_t k = cut(c + 1) - cut(c);
-          bool finished = c + 1 == cuts;
-          other.pack(panel, o, cut(c), k);
-          Ahead ahead(other, finished ? o + 1 : o, finished ? round : cut(c + 1), k);
-          int64_t share = ahead.lines / (last - first) + 1;
-          for (int64_t s = first; s < last; ++s) {
-            int64_t row = rows_shared ? s : o, col = rows_shared ? o : s;
-            int64_t height = rows.size(row), width = cols.size(col);
-            float* to = out + rows.begin(row) * p.c.ld + cols.begin(col);
-            float* sum = sums + (cuts > 1 ? s - first : 0) * tile_size;
-            const float *x = packed_at(s, c), *a = rows_shared ? x : panel, *b = rows_shared ? panel : x;
-            ahead.ask(share);
-            if (finished)
-              for (int64_t i = 0; i < height; ++i)
-                for (int64_t j = 0; j < width; j += L) __builtin_prefetch(to + i * p.c.ld + j, 1);
-            tile_of(height)(sum, a, b, k, c > 0);
-            if (finished) store_tile(to, p.c.ld, sum, height, width, accumulate || round > 0);
-          }
-        }
-      }
-    });
-  }
+  int64_t shared = rows_shared ? product.rows.count : product.cols.count;
+  int64_t other = rows_shared ? product.cols.count : product.rows.count;
+  int64_t pieces = 6 * cpu::threads(), groups = (shared + max_tiles - 1) / max_tiles;
+  if (other * groups < pieces && shared >= 2 * groups) groups *= 2;
+  if (other * groups < pieces) multiply_blocks(product);
+  else multiply_panels(product, rows_shared, groups, space);
 }
 
 }  // namespace sinter::SINTER_CPU_ISA
