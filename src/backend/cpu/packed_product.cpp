@@ -141,7 +141,7 @@ struct Panels {
     bool by_k = source.across == 1;
     int64_t width = begin(last) - begin(first);
     const float* from = source.at(begin(first), k0);
-    return by_k ? Fetch(from, width, source.along, k) : Fetch(from, k, source.across, width);
+    return by_k ? Fetch(from, width, source.along, k) : Fetch(from, k, source.across, k > 0 ? width : 0);
   }
 };
 
@@ -234,6 +234,14 @@ struct Product {
   }
 };
 
+// Calls f(0), f(1), … f(n − 1), whoever is free the next one: parallel_for's ranges of several long pieces would keep the others waiting at the end.
+template <class F> void deal(int64_t n, const F& f) {
+  int64_t next = 0;
+  parallel_for(cpu::threads(), 1, [&](int64_t, int64_t) {
+    for (int64_t t; (t = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < n;) f(t);
+  });
+}
+
 // The shorter side packed once, in `space`. Its panels are multiplied in groups, so that there are several pieces of work for each thread (cores are not
 // equally fast, and who is late with one piece does fewer), but a panel of the other side is packed for every group.
 void multiply_panels(const Product& p, bool rows_shared, int64_t groups, float* space) {
@@ -250,26 +258,22 @@ void multiply_panels(const Product& p, bool rows_shared, int64_t groups, float* 
         shared.pack(packed_at(i, c), i, cuts.begin(c), cuts.size(c));
       }
     });
-    parallel_for(other.count * groups, 1, [&](int64_t begin, int64_t end) {
+    deal(other.count * groups, [&](int64_t t) {
       float *panel = buffer<float>(0, panel_cut * max_cols), *sums = buffer<float>(1, max_tiles * tile_size);
-      for (int64_t t = begin; t < end; ++t) {
-        int64_t o = t / groups, group = t % groups;
-        int64_t first = shared.count * group / groups, last = shared.count * (group + 1) / groups;
-        // What this thread is likely to take next.
-        int64_t next = (t + 1 < end ? t + 1 : t + 1 + (cpu::threads() - 1) * (end - begin)) / groups;
-        for (int64_t c = 0; c < cuts.count; ++c) {
-          other.pack(panel, o, cuts.begin(c), cuts.size(c));
-          Fetch ahead;
-          if (c + 1 < cuts.count) ahead = other.fetch(o, o + 1, cuts.begin(c + 1), cuts.size(c + 1));
-          else if (next < other.count) ahead = other.fetch(next, next + 1, round, cuts.size(0));
-          // Not before the last tiles: the panels of the others would drive it from the L2 cache.
-          int64_t late = last - 2 - ahead.lines() * steps_per_line / cuts.size(c);
-          for (int64_t s = first; s < last; ++s) {
-            const float* x = packed_at(s, c);
-            float* sum = sums + (cuts.count > 1 ? s - first : 0) * tile_size;
-            p.tile(rows_shared ? s : o, rows_shared ? o : s, rows_shared ? x : panel, rows_shared ? panel : x, sum,
-                   cuts, c, s >= late ? ahead.before(nullptr) : nullptr);
-          }
+      int64_t o = t / groups, group = t % groups, next = (t + cpu::threads()) / groups;  // next: of this thread, likely
+      int64_t first = shared.count * group / groups, last = shared.count * (group + 1) / groups;
+      for (int64_t c = 0; c < cuts.count; ++c) {
+        other.pack(panel, o, cuts.begin(c), cuts.size(c));
+        Fetch ahead;
+        if (c + 1 < cuts.count) ahead = other.fetch(o, o + 1, cuts.begin(c + 1), cuts.size(c + 1));
+        else if (next < other.count) ahead = other.fetch(next, next + 1, round, cuts.size(0));
+        // Not before the last tiles: the panels of the others would drive it from the L2 cache.
+        int64_t late = last - 2 - ahead.lines() * steps_per_line / cuts.size(c);
+        for (int64_t s = first; s < last; ++s) {
+          const float* x = packed_at(s, c);
+          float* sum = sums + (cuts.count > 1 ? s - first : 0) * tile_size;
+          p.tile(rows_shared ? s : o, rows_shared ? o : s, rows_shared ? x : panel, rows_shared ? panel : x, sum, cuts,
+                 c, s >= late ? ahead.before(nullptr) : nullptr);
         }
       }
     });
@@ -281,37 +285,32 @@ void multiply_blocks(const Product& p) {
   const Panels &rows = p.rows, &cols = p.cols;
   int64_t down = 1, right = 1;  // blocks
   auto most = [](int64_t n, int64_t parts) SINTER_LAMBDA_INLINE { return (n + parts - 1) / parts; };
-  while (down * right < 3 * cpu::threads() || most(rows.count, down) * most(cols.count, right) > max_tiles) {
-    if (down == rows.count && right == cols.count) break;
+  // Several for each thread, if they are not small: a block of few tiles packs more than it multiplies.
+  auto tiles = [&] { return most(rows.count, down) * most(cols.count, right); };
+  while ((down * right < 3 * cpu::threads() && tiles() > 12) || tiles() > max_tiles) {
     bool tall = rows.length * right >= cols.length * down;
     if (right == cols.count || (tall && down < rows.count)) down = min_of(2 * down, rows.count);
     else right = min_of(2 * right, cols.count);
   }
-  parallel_for(down * right, 1, [&](int64_t begin, int64_t end) {
+  deal(down * right, [&](int64_t t) {
     int64_t a_panel = block_cut * rows.packed(), b_panel = block_cut * cols.packed();
     float* a = buffer<float>(0, most(rows.count, down) * a_panel + most(cols.count, right) * b_panel);
     float *b = a + most(rows.count, down) * a_panel, *sums = buffer<float>(1, max_tiles * tile_size);
-    for (int64_t t = begin; t < end; ++t) {
-      int64_t i = t / right, j = t % right;
-      int64_t top = rows.count * i / down, bottom = rows.count * (i + 1) / down;
-      int64_t left = cols.count * j / right, end_col = cols.count * (j + 1) / right;
-      for (int64_t round = 0; round < p.k; round += packed_round) {
-        Cuts cuts(round, p.k, block_cut);
-        for (int64_t c = 0; c < cuts.count; ++c) {
-          int64_t from = cuts.begin(c), k = cuts.size(c);
-          for (int64_t row = top; row < bottom; ++row) rows.pack(a + (row - top) * a_panel, row, from, k);
-          for (int64_t col = left; col < end_col; ++col) cols.pack(b + (col - left) * b_panel, col, from, k);
-          Fetch of_a, of_b;
-          if (int64_t next = from + k; next < p.k) {
-            of_a = rows.fetch(top, bottom, next, min_of(k, p.k - next));
-            of_b = cols.fetch(left, end_col, next, min_of(k, p.k - next));
-          }
-          float* sum = sums;
-          for (int64_t col = left; col < end_col; ++col)
-            for (int64_t row = top; row < bottom; ++row, sum += tile_size)
-              p.tile(row, col, a + (row - top) * a_panel, b + (col - left) * b_panel, sum, cuts, c,
-                     of_a.before(of_b.before(nullptr)));
-        }
+    int64_t i = t / right, j = t % right;
+    int64_t top = rows.count * i / down, bottom = rows.count * (i + 1) / down;
+    int64_t left = cols.count * j / right, end = cols.count * (j + 1) / right;
+    for (int64_t round = 0; round < p.k; round += packed_round) {
+      Cuts cuts(round, p.k, block_cut);
+      for (int64_t c = 0; c < cuts.count; ++c) {
+        int64_t from = cuts.begin(c), k = cuts.size(c), rest = min_of(k, p.k - from - k);
+        for (int64_t row = top; row < bottom; ++row) rows.pack(a + (row - top) * a_panel, row, from, k);
+        for (int64_t col = left; col < end; ++col) cols.pack(b + (col - left) * b_panel, col, from, k);
+        Fetch of_a = rows.fetch(top, bottom, from + k, rest), of_b = cols.fetch(left, end, from + k, rest);
+        float* sum = sums;
+        for (int64_t col = left; col < end; ++col)
+          for (int64_t row = top; row < bottom; ++row, sum += tile_size)
+            p.tile(row, col, a + (row - top) * a_panel, b + (col - left) * b_panel, sum, cuts, c,
+                   of_a.before(of_b.before(nullptr)));
       }
     }
   });
