@@ -242,10 +242,29 @@ template <class F> void deal(int64_t n, const F& f) {
   });
 }
 
-// The shorter side packed once, in `space`. Its panels are multiplied in groups, so that there are several pieces of work for each thread (cores are not
-// equally fast, and who is late with one piece does fewer), but a panel of the other side is packed for every group.
-void multiply_panels(const Product& p, bool rows_shared, int64_t groups, float* space) {
+// What a thread does at once: a panel of the longer side, times panels [first, last) of the shorter one.
+struct Piece {
+  int64_t panel, first, last;
+};
+
+// All panels of the shorter side at once, or as many as a thread has room for the sums of. The last panels of the longer side, one for each thread, are cut
+// up more finely, for those who are done before the others: cores are not equally fast.
+struct Pieces {
+  int64_t shared, other, groups = (shared + max_tiles - 1) / max_tiles, fine = min_of(4 * groups, shared),
+                         coarse = max_of<int64_t>(0, other - cpu::threads());
+
+  SINTER_INLINE int64_t count() const { return coarse * groups + (other - coarse) * fine; }
+  SINTER_INLINE Piece operator()(int64_t t) const {
+    bool whole = t < coarse * groups;
+    int64_t u = whole ? t : t - coarse * groups, of = whole ? groups : fine, group = u % of;
+    return {u / of + (whole ? 0 : coarse), shared * group / of, shared * (group + 1) / of};
+  }
+};
+
+// The shorter side packed once, in `space`.
+void multiply_panels(const Product& p, bool rows_shared, float* space) {
   const Panels &shared = rows_shared ? p.rows : p.cols, &other = rows_shared ? p.cols : p.rows;
+  Pieces pieces{shared.count, other.count};
   for (int64_t round = 0; round < p.k; round += packed_round) {
     Cuts cuts(round, p.k, panel_cut);
     // All panels of a cut, then those of the next.
@@ -258,15 +277,16 @@ void multiply_panels(const Product& p, bool rows_shared, int64_t groups, float* 
         shared.pack(packed_at(i, c), i, cuts.begin(c), cuts.size(c));
       }
     });
-    deal(other.count * groups, [&](int64_t t) {
+    deal(pieces.count(), [&](int64_t t) {
       float *panel = buffer<float>(0, panel_cut * max_cols), *sums = buffer<float>(1, max_tiles * tile_size);
-      int64_t o = t / groups, group = t % groups, next = (t + cpu::threads()) / groups;  // next: of this thread, likely
-      int64_t first = shared.count * group / groups, last = shared.count * (group + 1) / groups;
+      auto [o, first, last] = pieces(t);
+      int64_t next =
+          t + cpu::threads() < pieces.count() ? pieces(t + cpu::threads()).panel : o;  // of this thread, likely
       for (int64_t c = 0; c < cuts.count; ++c) {
         other.pack(panel, o, cuts.begin(c), cuts.size(c));
         Fetch ahead;
         if (c + 1 < cuts.count) ahead = other.fetch(o, o + 1, cuts.begin(c + 1), cuts.size(c + 1));
-        else if (next < other.count) ahead = other.fetch(next, next + 1, round, cuts.size(0));
+        else if (next != o) ahead = other.fetch(next, next + 1, round, cuts.size(0));
         // Not before the last tiles: the panels of the others would drive it from the L2 cache.
         int64_t late = last - 2 - ahead.lines() * steps_per_line / cuts.size(c);
         for (int64_t s = first; s < last; ++s) {
@@ -331,12 +351,9 @@ void packed_product(const MatmulProblem& p, bool accumulate, float* space, const
                   accumulate,
                   update};
   bool rows_shared = p.m <= p.n;
-  int64_t shared = rows_shared ? product.rows.count : product.cols.count;
   int64_t other = rows_shared ? product.cols.count : product.rows.count;
-  int64_t pieces = 6 * cpu::threads(), groups = (shared + max_tiles - 1) / max_tiles;
-  if (other * groups < pieces && shared >= 2 * groups) groups *= 2;
-  if (other * groups < pieces) multiply_blocks(product);
-  else multiply_panels(product, rows_shared, groups, space);
+  if (other < 3 * cpu::threads()) multiply_blocks(product);
+  else multiply_panels(product, rows_shared, space);
 }
 
 }  // namespace sinter::SINTER_CPU_ISA
