@@ -20,7 +20,7 @@ std::span<const Pass> all_passes() {
       {"beta", "a product that is then added to something is added while it is stored", add_by_product},
       {"fold", "a weight's gradient goes straight into its update and is never stored", fold_updates},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", update_early},
-      {"pack", "large fp32 products pack the operand they share once for all threads (CPU)", pack_products},
+      {"pack", "large fp32 products go to a kernel of our own (CPU)", pack_products},
       {"lanes", "weight gradients and updates run beside the chain of activations' gradients", use_lanes},
       {"gradients", "the memory of gradients that are never stored is given back", shrink_gradients},
       {"plan", "buffers that are never in use together share memory", plan_memory},

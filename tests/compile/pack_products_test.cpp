@@ -11,7 +11,7 @@ namespace {
 
 // Three sequences of `ctx` tokens: with 48 all products of layers are large, with 12 none is.
 ModelConfig config(int64_t ctx) {
-  return {.d_model = 128, .d_ff = 160, .layers = 1, .heads = 4, .vocab = 300, .ctx = ctx};
+  return {.d_model = 192, .d_ff = 224, .layers = 1, .heads = 4, .vocab = 300, .ctx = ctx};
 }
 
 int packed_in(const compile::Graph& g) {

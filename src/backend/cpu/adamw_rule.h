@@ -1,6 +1,9 @@
-// AdamW for one number. optim.cpp goes through flat buffers with it, packed_product.cpp through the tiles of a gradient that is never stored.
+// AdamW for one number, with which optim.cpp goes through flat buffers, and for the rows of a gradient's tile, which packed_product.cpp never stores.
 #pragma once
+#include <immintrin.h>
+
 #include "backend/cpu/strips.h"
+#include "backend/cpu/tile.h"
 
 namespace sinter::SINTER_CPU_ISA {
 
@@ -29,5 +32,40 @@ template <class A> struct AdamWRule {
     p = keep * p - rate * m / (sqrt_of(v) * root + eps);
   }
 };
+
+// 1 / √x and 1 / x to about 2 ulp, of numbers that are neither 0 nor infinite: a step of Newton's after the instruction that guesses.
+SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
+#ifdef __AVX512F__
+  auto y = Vector<float>(_mm512_maskz_rsqrt14_ps(0xffff, __m512(x)));
+#else
+  auto y = Vector<float>(_mm256_rsqrt_ps(__m256(x)));
+#endif
+  return y * (1.5f - 0.5f * x * y * y);
+}
+SINTER_INLINE Vector<float> inverse(Vector<float> x) {
+#ifdef __AVX512F__
+  auto y = Vector<float>(_mm512_maskz_rcp14_ps(0xffff, __m512(x)));
+#else
+  auto y = Vector<float>(_mm256_rcp_ps(__m256(x)));
+#endif
+  return y * (2.0f - x * y);
+}
+
+// Of n numbers that lie in the cache: a flat buffer waits for memory, here the exact root and quotient would keep the core from multiplying.
+SINTER_INLINE void update_row(const AdamWRule<float>& rule, float* p, const float* gradient, float* m, float* v,
+                              int64_t n) {
+  constexpr int64_t L = lanes<float>;
+  int64_t i = 0;
+  for (; i + L <= n; i += L) {
+    Vector<float> mi = load_vector(m + i), vi = load_vector(v + i);
+    rule.move(mi, vi, load_vector(gradient + i));
+    store_vector(m + i, mi), store_vector(v + i, vi);
+    Vector<float> x = vi < 1e-36f ? Vector<float>{} + 1e-36f : vi;
+    Vector<float> quotient = mi * inverse(x * inverse_root(x) * rule.root + rule.eps);
+    quotient = vi > __FLT_MAX__ ? Vector<float>{} : quotient;
+    store_vector(p + i, rule.keep * load_vector(p + i) - rule.rate * quotient);
+  }
+  for (; i < n; ++i) rule.update(p[i], gradient[i], m[i], v[i]);
+}
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -8,8 +8,6 @@
 // one sum over k (over 2048 of it, then the next), in order, so it is the same in both ways and with any number of threads.
 #include "backend/cpu/packed_product.h"
 
-#include <immintrin.h>
-
 #include "backend/cpu/strips.h"
 #include "backend/cpu/tile.h"
 
@@ -20,12 +18,11 @@ constexpr int64_t L = lanes<float>;
 // A tile's sums leave registers for a row of b and one number of a, spread over a vector.
 constexpr int64_t max_rows = vector_bytes == 64 ? 14 : 6, max_cols = 2 * L;
 constexpr int64_t tile_size = max_rows * max_cols;
-constexpr int64_t line = 16;        // numbers in a cache line
-constexpr int64_t panel_cut = 512;  // of k: a panel of both operands, and
-constexpr int64_t block_cut = 256;  // the panels of a block lie in the L2 cache
-constexpr int64_t max_tiles = 64;   // whose sums a thread keeps from one cut of k to the next
-constexpr int64_t steps_per_line =
-    2;  // of k, between two requests for memory: no more at once than the core can have under way
+constexpr int64_t line = 16;           // numbers in a cache line
+constexpr int64_t panel_cut = 512;     // of k: a panel of both operands, and
+constexpr int64_t block_cut = 256;     // the panels of a block lie in the L2 cache
+constexpr int64_t max_tiles = 64;      // whose sums a thread keeps from one cut of k to the next
+constexpr int64_t steps_per_line = 2;  // of k, between requests for memory: a core can only have some under way
 
 // Lines of memory to ask for, one at a time: the first `width` numbers of each row; and what to ask for then.
 struct Fetch {
@@ -158,41 +155,9 @@ void store_tile(float* c, int64_t ld, const float* sum, int64_t rows, int64_t co
   }
 }
 
-// 1 / √x and 1 / x to about 2 ulp, of numbers that are neither 0 nor infinite: a step of Newton's after the instruction that guesses. The exact instructions
-// would keep a core from multiplying for longer than the memory of m and v does.
-SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
-#ifdef __AVX512F__
-  auto y = Vector<float>(_mm512_maskz_rsqrt14_ps(0xffff, __m512(x)));
-#else
-  auto y = Vector<float>(_mm256_rsqrt_ps(__m256(x)));
-#endif
-  return y * (1.5f - 0.5f * x * y * y);
-}
-SINTER_INLINE Vector<float> inverse(Vector<float> x) {
-#ifdef __AVX512F__
-  auto y = Vector<float>(_mm512_maskz_rcp14_ps(0xffff, __m512(x)));
-#else
-  auto y = Vector<float>(_mm256_rcp_ps(__m256(x)));
-#endif
-  return y * (2.0f - x * y);
-}
-
 void update_tile(const TileUpdate& to, int64_t offset, int64_t ld, const float* sum, int64_t rows, int64_t cols) {
-  const AdamWRule<float>& rule = to.rule;
-  for (int64_t i = 0; i < rows; ++i, offset += ld, sum += max_cols) {
-    float *p = to.master + offset, *m = to.m + offset, *v = to.v + offset;
-    int64_t j = 0;
-    for (; j + L <= cols; j += L) {
-      Vector<float> mj = load_vector(m + j), vj = load_vector(v + j);
-      rule.move(mj, vj, load_vector(sum + j));
-      store_vector(m + j, mj), store_vector(v + j, vj);
-      Vector<float> x = vj < 1e-36f ? Vector<float>{} + 1e-36f : vj;
-      Vector<float> inverse_scale = inverse(x * inverse_root(x) * rule.root + rule.eps);
-      inverse_scale = vj > __FLT_MAX__ ? Vector<float>{} : inverse_scale;
-      store_vector(p + j, rule.keep * load_vector(p + j) - rule.rate * mj * inverse_scale);
-    }
-    for (; j < cols; ++j) rule.update(p[j], sum[j], m[j], v[j]);
-  }
+  for (int64_t i = 0; i < rows; ++i, offset += ld, sum += max_cols)
+    update_row(to.rule, to.master + offset, sum, to.m + offset, to.v + offset, cols);
 }
 
 // A round of k, cut.
@@ -250,8 +215,10 @@ struct Piece {
 // All panels of the shorter side at once, or as many as a thread has room for the sums of. The last panels of the longer side, one for each thread, are cut
 // up more finely, for those who are done before the others: cores are not equally fast.
 struct Pieces {
-  int64_t shared, other, groups = (shared + max_tiles - 1) / max_tiles, fine = min_of(4 * groups, shared),
-                         coarse = max_of<int64_t>(0, other - cpu::threads());
+  int64_t shared, other;
+  int64_t groups = (shared + max_tiles - 1) / max_tiles;
+  int64_t fine = min_of(4 * groups, shared);
+  int64_t coarse = max_of<int64_t>(0, other - cpu::threads());
 
   SINTER_INLINE int64_t count() const { return coarse * groups + (other - coarse) * fine; }
   SINTER_INLINE Piece operator()(int64_t t) const {
@@ -280,8 +247,8 @@ void multiply_panels(const Product& p, bool rows_shared, float* space) {
     deal(pieces.count(), [&](int64_t t) {
       float *panel = buffer<float>(0, panel_cut * max_cols), *sums = buffer<float>(1, max_tiles * tile_size);
       auto [o, first, last] = pieces(t);
-      int64_t next =
-          t + cpu::threads() < pieces.count() ? pieces(t + cpu::threads()).panel : o;  // of this thread, likely
+      int64_t later = t + cpu::threads(),
+              next = later < pieces.count() ? pieces(later).panel : o;  // likely this thread's
       for (int64_t c = 0; c < cuts.count; ++c) {
         other.pack(panel, o, cuts.begin(c), cuts.size(c));
         Fetch ahead;

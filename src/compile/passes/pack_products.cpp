@@ -13,10 +13,12 @@ namespace {
 
 using workspace::last_dim;
 
-// Less than this across, and packing the other operand is too much of the work.
-constexpr int64_t least_across = 128, least_k = 64;
+// Measured on two cores: less than this across, or fewer products of numbers, and OpenBLAS is as fast or faster.
+constexpr int64_t least_across = 64, least_k = 64, least_products = int64_t(1) << 22;
 
-bool is_large(int64_t m, int64_t n, int64_t k) { return std::min(m, n) >= least_across && k >= least_k; }
+bool is_large(int64_t m, int64_t n, int64_t k) {
+  return std::min(m, n) >= least_across && k >= least_k && m * n * k >= least_products;
+}
 
 bool is_large_product(const Node& n) {
   if (n.op->kernel != &KernelTable::matmul || n.call.in[0].dtype != DType::f32) return false;
