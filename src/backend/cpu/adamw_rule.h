@@ -33,7 +33,7 @@ template <class A> struct AdamWRule {
   }
 };
 
-// 1 / √x and 1 / x to about 2 ulp, of numbers that are neither 0 nor infinite: a step of Newton's after the instruction that guesses.
+// 1 / √x and 1 / x, within 3.4 · 2⁻²⁴ of their value, of numbers that are neither 0 nor infinite: a step of Newton's after the instruction that guesses.
 SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
 #ifdef __AVX512F__
   auto y = Vector<float>(_mm512_maskz_rsqrt14_ps(0xffff, __m512(x)));
