@@ -1,6 +1,7 @@
 // Large products of a step on the CPU are packed, small ones are not, and the step computes what it computed before. (That it takes the
 // predicted memory, CompiledStep.TakesThePredictedMemory asks: the products of its fp32 step are packed.)
 #include "compile/compiled.h"
+#include "lab/workload.h"
 #include "nn/transformer.h"
 #include "ops/table.h"
 #include "support/generated.h"
@@ -32,6 +33,7 @@ TEST(PackProducts, TakesLargeOnesOfTheCpu) {
     return packed_in(compiled.compilation().executable->graph());
   };
   EXPECT_EQ(packed("fp32", 48, "pack"), 15) << "five weights: forward, and two gradients";
+  EXPECT_EQ(packed("fp32", 24, "pack"), 6) << "of q, k and v, and of the gates: the others have fewer than 2^22 terms";
   EXPECT_EQ(packed("fp32", 12, "pack"), 0);
   EXPECT_EQ(packed("bf16", 48, "pack"), 0) << "it multiplies fp32 only";
   EXPECT_EQ(packed("fp32", 48, "dce"), 0);
@@ -46,6 +48,18 @@ TEST(PackProducts, ChangesNothingButRounding) {
                              compile::passes_named("pack+plan"));
   for (int i = 0; i < 2; ++i) EXPECT_NEAR(item(compiled({})[0]), loss, 1e-5 * loss);
   EXPECT_LT(normwise_error(step.gradient(), eager.gradient()), 1e-5);
+}
+
+TEST(PackProducts, TakesFoldedUpdates) {
+  lab::RunConfig c;
+  c.model = config(48), c.batch = 3, c.device = DeviceType::cpu, c.precision = precision_named("fp32");
+  c.pass = lab::Pass::step, c.mode = lab::Mode::compiled, c.passes = "fold+pack";
+  lab::Workload work(c, DeviceType::cpu, make_transformer);
+  work.run();
+  int folded = 0;
+  for (const compile::Node& n : work.compilation()->executable->graph().nodes)
+    folded += n.op == &ops::adamw_product && n.call.attrs.as<AdamWProductAttrs>().packed;
+  EXPECT_EQ(folded, 5);
 }
 
 // Whole steps, whose weight gradients go straight into AdamW.

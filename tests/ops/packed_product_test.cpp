@@ -13,8 +13,9 @@ struct Shape {
 };
 
 // Around the edges of tiles, panels, cuts of k (512) and rounds (2048); a group of shared panels has at most 64.
-constexpr Shape edges[] = {{1, 1, 1},     {14, 32, 16},    {15, 33, 17},    {13, 31, 15},   {28, 64, 512},
-                           {29, 65, 513}, {100, 40, 2048}, {40, 100, 2049}, {45, 47, 4300}, {1000, 1100, 70}};
+constexpr Shape edges[] = {{1, 1, 1},       {14, 32, 16},    {15, 33, 17},     {13, 31, 15},   {28, 64, 512},
+                           {29, 65, 513},   {100, 40, 2048}, {40, 100, 2049},  {45, 47, 4300}, {1000, 1100, 70},
+                           {464, 464, 300}, {928, 928, 300}, {1000, 1100, 600}};
 
 struct Product {
   Tensor a, b;
@@ -62,7 +63,7 @@ TEST(PackedProduct, HasTheSameBitsWithAnyNumberOfThreads) {
       Threads t(1);
       return p();
     }();
-    for (int n : {2, 3, 7}) {
+    for (int n : {2, 3, 7, 16}) {
       Threads t(n);
       EXPECT_TRUE(same_bits(p(), one)) << s.m << " × " << s.n << " × " << s.k << ", " << n << " threads";
     }

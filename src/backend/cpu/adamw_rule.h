@@ -33,7 +33,8 @@ template <class A> struct AdamWRule {
   }
 };
 
-// 1 / √x and 1 / x, within 3.4 · 2⁻²⁴ of their value, of numbers that are neither 0 nor infinite: a step of Newton's after the instruction that guesses.
+// 1 / √x and 1 / x of numbers that are neither 0 nor infinite, within 2.2 · 2⁻²⁴ of their value with AVX-512 and 5.3 · 2⁻²⁴ with AVX2: a step of Newton's after
+// the instruction that guesses.
 SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
 #ifdef __AVX512F__
   auto y = Vector<float>(_mm512_maskz_rsqrt14_ps(0xffff, __m512(x)));
@@ -62,7 +63,7 @@ SINTER_INLINE void update_row(const AdamWRule<float>& rule, float* p, const floa
     store_vector(m + i, mi), store_vector(v + i, vi);
     Vector<float> x = vi < 1e-36f ? Vector<float>{} + 1e-36f : vi;
     Vector<float> quotient = mi * inverse(x * inverse_root(x) * rule.root + rule.eps);
-    quotient = vi > __FLT_MAX__ ? Vector<float>{} : quotient;
+    quotient = vi > __FLT_MAX__ ? mi * 0.0f : quotient;  // as of an infinite root; NaN if m is infinite too
     store_vector(p + i, rule.keep * load_vector(p + i) - rule.rate * quotient);
   }
   for (; i < n; ++i) rule.update(p[i], gradient[i], m[i], v[i]);

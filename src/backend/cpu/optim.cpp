@@ -131,6 +131,8 @@ void adamw_product(const KernelCall& call) {
     MatmulProblem p;
     cpu::problem_of(p, product);
     if (attrs.packed && can_pack(p)) {
+      if (folded_input(i, folded_copy) < call.n_in)
+        cpu::refuse("adamw_product", "a packed product and a copy of the weight", call);
       TileUpdate update{{attrs.rule, state.as<double>()},
                         of[folded_master].as<float>(),
                         of[folded_m].as<float>(),

@@ -29,6 +29,7 @@ bool is_large_product(const Node& n) {
 bool has_large_product(const Node& n) {
   if (n.op != &ops::adamw_product) return false;
   for (int i = 0; i < folded_weights(n.call); ++i) {
+    if (folded_input(i, folded_copy) < n.call.n_in) return false;  // the kernel updates fp32 weights alone
     const TensorRef &dy = n.call.in[folded_input(i, folded_dy)], &x = n.call.in[folded_input(i, folded_x)];
     if (x.dtype == DType::f32 && is_large(last_dim(dy), last_dim(x), numel(x) / last_dim(x))) return true;
   }
