@@ -199,14 +199,6 @@ struct Product {
   }
 };
 
-// Calls f(0), f(1), … f(n − 1), whoever is free the next one: parallel_for's ranges of several long pieces would keep the others waiting at the end.
-template <class F> void deal(int64_t n, const F& f) {
-  int64_t next = 0;
-  parallel_for(cpu::threads(), 1, [&](int64_t, int64_t) {
-    for (int64_t t; (t = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < n;) f(t);
-  });
-}
-
 // What a thread does at once: a panel of the longer side, times panels [first, last) of the shorter one.
 struct Piece {
   int64_t panel, first, last;
@@ -218,7 +210,7 @@ struct Pieces {
   int64_t shared, other;
   int64_t groups = (shared + max_tiles - 1) / max_tiles;
   int64_t fine = min_of(4 * groups, shared);
-  int64_t coarse = max_of<int64_t>(0, other - cpu::threads());
+  int64_t coarse = other - cpu::threads();  // a product with fewer panels goes in blocks
 
   SINTER_INLINE int64_t count() const { return coarse * groups + (other - coarse) * fine; }
   SINTER_INLINE Piece operator()(int64_t t) const {
@@ -244,7 +236,7 @@ void multiply_panels(const Product& p, bool rows_shared, float* space) {
         shared.pack(packed_at(i, c), i, cuts.begin(c), cuts.size(c));
       }
     });
-    deal(pieces.count(), [&](int64_t t) {
+    parallel_pieces(pieces.count(), [&](int64_t t) {
       float *panel = buffer<float>(0, panel_cut * max_cols), *sums = buffer<float>(1, max_tiles * tile_size);
       auto [o, first, last] = pieces(t);
       int64_t later = t + cpu::threads(),
@@ -279,7 +271,7 @@ void multiply_blocks(const Product& p) {
     if (right == cols.count || (tall && down < rows.count)) down = min_of(2 * down, rows.count);
     else right = min_of(2 * right, cols.count);
   }
-  deal(down * right, [&](int64_t t) {
+  parallel_pieces(down * right, [&](int64_t t) {
     int64_t a_panel = block_cut * rows.packed(), b_panel = block_cut * cols.packed();
     float* a = buffer<float>(0, most(rows.count, down) * a_panel + most(cols.count, right) * b_panel);
     float *b = a + most(rows.count, down) * a_panel, *sums = buffer<float>(1, max_tiles * tile_size);

@@ -76,14 +76,14 @@ class Pool {
   int threads() const { return int(workers_.size()) + 1; }
 
   // False when another thread has the pool.
-  bool run(int64_t n, int64_t grain, RangeFunction run, const void* context) {
+  bool run(int64_t n, int64_t grain, int64_t most, RangeFunction run, const void* context) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
     int64_t units = (n + grain - 1) / grain, share = int64_t(threads()) * ranges_per_thread;
     job_.run = run;
     job_.context = context;
     job_.n = n;
-    job_.step = grain * ((units + share - 1) / share);
+    job_.step = std::min(most, grain * ((units + share - 1) / share));
     job_.next.store(0, std::memory_order_relaxed);
     job_.failed.store(false, std::memory_order_relaxed);
     gate_.store(0, std::memory_order_release);
@@ -150,10 +150,10 @@ void set_threads(int n) {
   if (n != threads()) pool() = std::make_unique<Pool>(n);
 }
 
-void parallel_ranges(int64_t n, int64_t grain, RangeFunction run, const void* context) {
+void parallel_ranges(int64_t n, int64_t grain, int64_t most, RangeFunction run, const void* context) {
   if (n <= 0) return;
   grain = std::max<int64_t>(1, grain);
-  bool shared = n > grain && !inside_range && threads() > 1 && pool()->run(n, grain, run, context);
+  bool shared = n > grain && !inside_range && threads() > 1 && pool()->run(n, grain, most, run, context);
   if (!shared) run(context, 0, n);
 }
 
