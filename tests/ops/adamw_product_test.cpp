@@ -142,6 +142,20 @@ TEST(AdamWProduct, PackedAsOneAfterTheOther) {
   }
 }
 
+// From the m and v that it stored: each number of the update, not their norm. A wrong guess, or a step of Newton's too few, is 2^-12 off.
+TEST(AdamWProduct, PackedQuotientsAreNearlyExact) {
+  Update u = random_update(1, 100, 64, 64, false, 5, DType::f32);
+  fill(u.master, 0);
+  run_packed(u);
+  double lr = 0.01, step = 3;  // random_update's state, run()'s beta1
+  double rate = float(lr / (1 - std::pow(0.8, step))), root = float(1 / std::sqrt(1 - std::pow(0.999, step)));
+  Values p = to_vector(u.master), m = to_vector(u.m), v = to_vector(u.v);
+  for (size_t i = 0; i < p.size(); ++i) {
+    double exact = -rate * m[i] / (std::sqrt(v[i]) * root + double(float(1e-8)));
+    EXPECT_LT(std::abs(p[i] - exact), 10 * std::ldexp(std::abs(exact), -24)) << i;
+  }
+}
+
 // Where the square of the gradient's mean is nothing, or more than a number can be, and where it is none.
 TEST(AdamWProduct, PackedAtTheEndsOfNumbers) {
   for (double gradient : {0.0, 1e-30, 1e30, double(INFINITY), double(NAN)}) {

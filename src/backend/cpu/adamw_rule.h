@@ -33,22 +33,22 @@ template <class A> struct AdamWRule {
   }
 };
 
-// 1 / √x and 1 / x of numbers that are neither 0 nor infinite, within 2.2 · 2⁻²⁴ of their value with AVX-512 and 5.3 · 2⁻²⁴ with AVX2: a step of Newton's after
-// the instruction that guesses.
-SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
+// What each instruction set guesses of 1 / √x and 1 / x.
 #ifdef __AVX512F__
-  auto y = Vector<float>(_mm512_maskz_rsqrt14_ps(0xffff, __m512(x)));
+SINTER_INLINE Vector<float> guess_inverse_root(Vector<float> x) { return _mm512_maskz_rsqrt14_ps(0xffff, x); }
+SINTER_INLINE Vector<float> guess_inverse(Vector<float> x) { return _mm512_maskz_rcp14_ps(0xffff, x); }
 #else
-  auto y = Vector<float>(_mm256_rsqrt_ps(__m256(x)));
+SINTER_INLINE Vector<float> guess_inverse_root(Vector<float> x) { return _mm256_rsqrt_ps(x); }
+SINTER_INLINE Vector<float> guess_inverse(Vector<float> x) { return _mm256_rcp_ps(x); }
 #endif
+
+// The same after a step of Newton's: the last bits may differ. x is neither 0 nor infinite.
+SINTER_INLINE Vector<float> inverse_root(Vector<float> x) {
+  Vector<float> y = guess_inverse_root(x);
   return y * (1.5f - 0.5f * x * y * y);
 }
 SINTER_INLINE Vector<float> inverse(Vector<float> x) {
-#ifdef __AVX512F__
-  auto y = Vector<float>(_mm512_maskz_rcp14_ps(0xffff, __m512(x)));
-#else
-  auto y = Vector<float>(_mm256_rcp_ps(__m256(x)));
-#endif
+  Vector<float> y = guess_inverse(x);
   return y * (2.0f - x * y);
 }
 

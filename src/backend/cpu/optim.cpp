@@ -129,7 +129,7 @@ void adamw_product(const KernelCall& call) {
     product.in[0] = of[folded_dy], product.in[1] = of[folded_x], product.out[0] = gradient;
     product.attrs = Attrs::of(MatmulAttrs{true, false, true, true, attrs.packed});
     MatmulProblem p;
-    cpu::problem_of(p, product);
+    if (attrs.packed) cpu::problem_of(p, product);
     if (attrs.packed && can_pack(p)) {
       if (folded_input(i, folded_copy) < call.n_in)
         cpu::refuse("adamw_product", "a packed product and a copy of the weight", call);
