@@ -118,9 +118,9 @@ Json read_cache() {
 std::string machine_key(DeviceType device) {
   DeviceInfo info = backend_of(device).info();
   if (device == DeviceType::cpu)
-    // What is measured is part of the key: the rate of OpenBLAS alone, or of an older kernel of ours, would be too low.
-    return fmt::format("{}, {} threads, {}, {}, or packed (2)", info.name, info.multiprocessors, cpu_isa_name(),
-                       openblas_description());
+    // What is measured is part of the key: OpenBLAS's product, or ours, which changes with the program.
+    return fmt::format("{}, {} threads, {}, {}, sinter {}", info.name, info.multiprocessors, cpu_isa_name(),
+                       openblas_description(), build_info().commit);
   CudaVersions v = cuda_versions();
   return fmt::format("{}, driver {}, runtime {}, cublaslt {}", info.name, v.driver, v.runtime, v.cublaslt);
 }
