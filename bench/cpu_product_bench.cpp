@@ -33,6 +33,30 @@ void shapes(benchmark::internal::Benchmark* b) {
       b->Args({out, in, 512, 1, 0, packed});  // the weight's
     }
 }
+// Around what pass `pack` takes.
+void small_shapes(benchmark::internal::Benchmark* b) {
+  for (auto [m, n, k] : {std::tuple{64, 64, 64},
+                         {64, 64, 256},
+                         {64, 64, 1024},
+                         {128, 128, 64},
+                         {128, 128, 128},
+                         {64, 512, 64},
+                         {128, 256, 64},
+                         {64, 256, 256},
+                         {256, 256, 64},
+                         {128, 512, 64},
+                         {64, 1024, 64},
+                         {64, 128, 512},
+                         {256, 256, 256},
+                         {64, 4096, 512}})
+    for (int packed : {0, 1}) b->Args({m, n, k, 0, 1, packed});
+}
+BENCHMARK(cpu_product)
+    ->Name("small_cpu_product")
+    ->Apply(small_shapes)
+    ->ArgNames({"m", "n", "k", "ta", "tb", "packed"})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK(cpu_product)
     ->Apply(shapes)
     ->ArgNames({"m", "n", "k", "ta", "tb", "packed"})

@@ -11,7 +11,7 @@ for path in sys.argv[1:]:
         passes.setdefault((r["size"], r["mode"]), []).extend(r["samples_ms"])
         medians[r["size"], r["mode"]] = statistics.median(r["samples_ms"])
     for size, mode in medians:
-        if mode == "compiled": ratios.setdefault(size, []).append(medians[size, "eager"] / medians[size, mode])
+        if mode == "compiled" and (size, "eager") in medians: ratios.setdefault(size, []).append(medians[size, "eager"] / medians[size, mode])
 if not ratios: sys.exit("usage: summarise_modes.py RECORD.json... (of `sinter bench model --mode eager,compiled --json`)")
 
 print("| size | eager ms | compiled ms | eager ÷ compiled | of each run |\n|---|---|---|---|---|")

@@ -13,7 +13,7 @@ namespace {
 
 using workspace::last_dim;
 
-// Measured on two cores: less than this across, or fewer products of numbers, and OpenBLAS is as fast or faster.
+// With less than this neither kernel is clearly the faster one (docs/results/cpu-compiled/small_products_two_threads.txt).
 constexpr int64_t least_across = 64, least_k = 64, least_products = int64_t(1) << 22;
 
 bool is_large(int64_t m, int64_t n, int64_t k) {
@@ -26,14 +26,11 @@ bool is_large_product(const Node& n) {
   return matmul_problem(n.call, p) && p.outer * p.inner == 1 && is_large(p.m, p.n, p.k);
 }
 
+// The kernel updates a single fp32 weight; several, and those of 16-bit models, have copies.
 bool has_large_product(const Node& n) {
-  if (n.op != &ops::adamw_product) return false;
-  for (int i = 0; i < folded_weights(n.call); ++i) {
-    if (folded_input(i, folded_copy) < n.call.n_in) return false;  // the kernel updates fp32 weights alone
-    const TensorRef &dy = n.call.in[folded_input(i, folded_dy)], &x = n.call.in[folded_input(i, folded_x)];
-    if (x.dtype == DType::f32 && is_large(last_dim(dy), last_dim(x), numel(x) / last_dim(x))) return true;
-  }
-  return false;
+  if (n.op != &ops::adamw_product || folded_input(0, folded_copy) < n.call.n_in) return false;
+  const TensorRef &dy = n.call.in[folded_input(0, folded_dy)], &x = n.call.in[folded_input(0, folded_x)];
+  return x.dtype == DType::f32 && is_large(last_dim(dy), last_dim(x), numel(x) / last_dim(x));
 }
 
 // The same call with other attributes, and the scratch memory that goes with them.
