@@ -30,7 +30,8 @@ class DeviceBackend {
   virtual void free(void* p) = 0;
   virtual int64_t free_bytes() const = 0;  // what could be allocated now
 
-  // Streams and events are native handles; the CPU runs everything at once and uses null streams.
+  // Streams and events are native handles. The CPU runs everything at once on null streams; those it creates (low priority, null with one
+  // thread) fill idle time.
   virtual void* create_stream(bool low_priority = false) = 0;
   virtual void destroy_stream(void* stream) = 0;
   virtual void* create_event() = 0;
@@ -40,6 +41,8 @@ class DeviceBackend {
   virtual void synchronize_event(void* event) = 0;
   virtual double elapsed_ms(void* begin, void* end) = 0;  // both complete
   virtual void synchronize(void* stream) = 0;
+  // A call on its stream. It must exist until it is over.
+  virtual void submit(Kernel kernel, const KernelCall& call) { kernel(call); }
 
   virtual void copy_from_host(void* dst, const void* src, size_t bytes, void* stream) = 0;  // src reusable on return
   virtual void copy_to_host(void* dst, const void* src, size_t bytes, void* stream) = 0;    // complete on return
@@ -52,6 +55,8 @@ class DeviceBackend {
   // Work submitted between the two is not run but becomes one thing that can be launched as often as wanted. Where that is not to be had,
   // captures() is false and nothing else may be called.
   virtual bool captures() const { return false; }
+  // Whether lanes are worth streams of their own also without capturing them.
+  virtual bool fills_idle_time() const { return false; }
   virtual void begin_capture(void* stream);
   virtual void* end_capture(void* stream);
   virtual void launch(void* captured, void* stream);

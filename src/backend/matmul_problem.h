@@ -24,6 +24,8 @@ struct MatmulProblem {
 
 // Of k, what a packed product of the CPU packs at once (Note [Packed products] in backend/cpu/packed_product.cpp).
 constexpr int64_t packed_round = 2048;
+// Several rounds are added up in memory.
+[[gnu::always_inline]] constexpr bool stores_packed_sums(int64_t k) { return k > packed_round; }
 
 namespace matmul_detail {
 

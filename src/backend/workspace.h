@@ -13,6 +13,7 @@
 namespace sinter::workspace {
 
 inline int64_t last_dim(const TensorRef& t) { return t.dims[t.rank - 1]; }
+inline int64_t rows(const TensorRef& t) { return numel(t) / std::max<int64_t>(1, last_dim(t)); }
 
 // A packed product's smaller operand, its rows or columns in panels of whole vectors: whatever the instruction set, a third more at most, and one panel.
 inline int64_t packed_product(int64_t m, int64_t n, int64_t k) {
@@ -36,10 +37,10 @@ inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   for (int i = 0; i < folded_weights(c); ++i) {
     const TensorRef &dy = c.in[folded_input(i, folded_dy)], &x = c.in[folded_input(i, folded_x)],
                     &master = c.in[folded_input(i, folded_master)];
-    int64_t gradient = numel(master) * size_of(master.dtype), product = 0, rows = numel(x) / last_dim(x);
+    int64_t gradient = numel(master) * size_of(master.dtype), product = 0;
     if (is_16bit(dy.dtype)) product = 4 * (numel(dy) + numel(x) + numel(master));
-    else if (c.attrs.as<AdamWProductAttrs>().packed) product = packed_product(last_dim(dy), last_dim(x), rows);
-    if (product > 0 && dy.dtype == DType::f32 && rows <= packed_round) gradient = 0;
+    else if (c.attrs.as<AdamWProductAttrs>().packed) product = packed_product(last_dim(dy), last_dim(x), rows(x));
+    if (product > 0 && dy.dtype == DType::f32 && !stores_packed_sums(rows(x))) gradient = 0;
     most = std::max(most, gradient + product);
   }
   return most;
@@ -50,8 +51,7 @@ inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
 constexpr int64_t norm_groups = 256;
 inline int64_t norm_backward(const KernelCall& c, DeviceType) {
   int64_t sums = c.n_out - 1;  // dw, or dw and db
-  int64_t rows = numel(c.in[0]) / std::max<int64_t>(1, last_dim(c.in[0]));
-  return sums * std::min(rows, norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
+  return sums * std::min(rows(c.in[0]), norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
 }
 
 // embedding_backward on CUDA: for each stretch of so many tokens a bit for each id; where there are few or very many stretches, none.

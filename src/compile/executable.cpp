@@ -87,7 +87,7 @@ Executable::~Executable() {
     if (stream) backend_of(graph_.device).destroy_stream(stream);
 }
 
-// As part of a capture: what waits becomes an edge of the graph. Earlier pieces are over when this one begins.
+// In a capture what waits becomes an edge of the graph. Earlier pieces are over when this one begins.
 void Executable::submit_in_lanes(const Piece& piece) {
   DeviceBackend& backend = backend_of(graph_.device);
   struct Events {
@@ -121,7 +121,7 @@ void Executable::submit_in_lanes(const Piece& piece) {
     n.call.stream = streams[n.lane];
     for (int w : n.waits)
       if (size_t(w) >= piece.begin) backend.wait(streams[n.lane], over[size_t(w)]);
-    kernels_[i](n.call);
+    backend.submit(kernels_[i], n.call);
     if (waited_for[i]) backend.record(over[i] = events.make(), streams[n.lane]);
   }
   for (int lane = 1; lane < max_lanes; ++lane) {
@@ -129,6 +129,19 @@ void Executable::submit_in_lanes(const Piece& piece) {
     void* end = events.make();
     backend.record(end, streams[lane]);
     backend.wait(streams[0], end);
+  }
+}
+
+// Without a capture. If a call fails, those of other lanes still use the step's memory.
+void Executable::run_in_lanes(const Piece& piece) {
+  try {
+    submit_in_lanes(piece);
+  } catch (...) {
+    for (void* stream : side_streams_) try {
+        if (stream) backend_of(graph_.device).synchronize(stream);
+      } catch (...) {  // the first error is the one to report
+      }
+    throw;
   }
 }
 
@@ -176,6 +189,7 @@ void Executable::run(const std::function<void()>& between) {
   for (Piece& p : pieces_) {
     if (captures && !p.captured) capture(p);
     if (p.captured) launch(p);
+    else if (!context().interceptor && backend_of(graph_.device).fills_idle_time()) run_in_lanes(p);
     else submit_in_order(p);
     if (between && &p == pieces_.data() && pieces_.size() > 1) between();
   }

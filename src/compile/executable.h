@@ -29,6 +29,7 @@ class Executable {
   void find_addresses();
   void submit_in_order(const Piece& piece);
   void submit_in_lanes(const Piece& piece);
+  void run_in_lanes(const Piece& piece);
   void capture(Piece& piece);
   void launch(const Piece& piece);
 

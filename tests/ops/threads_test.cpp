@@ -1,6 +1,9 @@
 // The same bits whatever the number of threads, and the same numbers whatever the instruction set.
 #include "support/threads.h"
 
+#include <deque>
+
+#include "backend/cpu/side_stream.h"
 #include "support/op_cases.h"
 
 namespace sinter {
@@ -98,6 +101,69 @@ TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolLivesOn) {
     parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
     ASSERT_EQ(sum.load(), 100);
   }
+}
+
+// A kernel's call that notes that it was made, by an address in its workspace.
+struct Note {
+  std::vector<int>* made;
+  int number;
+  int64_t ranges;  // to do in parallel
+  std::atomic<int64_t> done{0};
+  Note(std::vector<int>& to, int number_, int64_t ranges_) : made(&to), number(number_), ranges(ranges_) {}
+  KernelCall call() {
+    KernelCall c;
+    c.workspace = this;
+    return c;
+  }
+};
+void make_note(const KernelCall& c) {
+  Note& n = *static_cast<Note*>(c.workspace);
+  parallel_for(n.ranges, 1, [&](int64_t begin, int64_t end) { n.done += end - begin; });
+  n.made->push_back(n.number);  // one call at a time: nothing to lock
+}
+void refuse(const KernelCall&) { throw Error(ErrorKind::other, "no"); }
+
+TEST(SideStream, MakesItsCallsInOrderWhileTheCallerWorksOn) {
+  for (int threads : {2, 3, 7}) {
+    Threads t(threads);
+    cpu::SideStream stream;
+    std::vector<int> made;
+    std::deque<Note> notes;
+    std::deque<KernelCall> calls;
+    for (int i = 0; i < 200; ++i) {
+      Note& n = notes.emplace_back(made, i, i % 5 * 40);
+      stream.submit(make_note, calls.emplace_back(n.call()));
+      std::atomic<int64_t> sum{0};
+      parallel_for(i % 7 * 30, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+      ASSERT_EQ(sum.load(), i % 7 * 30) << "the caller's own work";
+      if (i % 50 == 20) {
+        stream.wait(i - 5);
+        for (int j = 0; j < i - 5; ++j) ASSERT_EQ(notes[size_t(j)].done.load(), j % 5 * 40);
+        stream.wait(stream.submitted());
+        ASSERT_EQ(made.size(), size_t(i + 1));
+      }
+    }
+    stream.wait(stream.submitted());
+    ASSERT_EQ(made.size(), 200u);
+    for (int i = 0; i < 200; ++i) {
+      EXPECT_EQ(made[size_t(i)], i);
+      EXPECT_EQ(notes[size_t(i)].done.load(), i % 5 * 40);
+    }
+  }
+}
+
+TEST(SideStream, ReportsAFailureOnceAndLivesOn) {
+  Threads t(3);
+  cpu::SideStream stream;
+  std::vector<int> made;
+  Note before(made, 1, 10), after(made, 2, 10), later(made, 3, 10);
+  KernelCall first = before.call(), fails, second = after.call(), third = later.call();
+  stream.submit(make_note, first), stream.submit(refuse, fails), stream.submit(make_note, second);
+  EXPECT_THROW(stream.wait(3), Error);
+  EXPECT_EQ(made, std::vector<int>{1}) << "what follows a failure is not done";
+  stream.submit(make_note, third);
+  stream.wait(4);
+  EXPECT_EQ(made, (std::vector<int>{1, 3}));
 }
 
 TEST(ThreadPool, NestedLoopsRunInTheCaller) {

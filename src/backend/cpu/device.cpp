@@ -10,6 +10,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/host.h"
+#include "backend/cpu/side_stream.h"
 #include "backend/cpu/thread_pool.h"
 #include "core/error.h"
 
@@ -49,6 +50,13 @@ Isa isa() {
 
 using Clock = std::chrono::steady_clock;
 
+struct Event {
+  Clock::time_point time;
+  cpu::SideStream* stream = nullptr;
+  int64_t calls = 0;  // of the stream's, that it stands for
+};
+Event& event_at(void* event) { return *static_cast<Event*>(event); }
+
 class CpuBackend final : public DeviceBackend {
  public:
   CpuBackend() : table_(isa() == Isa::v4 ? cpu_v4::table() : cpu_v3::table()) {}
@@ -76,18 +84,32 @@ class CpuBackend final : public DeviceBackend {
   void free(void* p) override { std::free(p); }
   int64_t free_bytes() const override { return cpu::host_free_bytes(); }
 
-  void* create_stream(bool) override { return nullptr; }
-  void destroy_stream(void*) override {}
-  void* create_event() override { return new Clock::time_point(Clock::now()); }
-  void destroy_event(void* event) override { delete static_cast<Clock::time_point*>(event); }
-  void record(void* event, void*) override { *static_cast<Clock::time_point*>(event) = Clock::now(); }
-  void wait(void*, void*) override {}
-  void synchronize_event(void*) override {}
-  double elapsed_ms(void* begin, void* end) override {
-    auto time = *static_cast<Clock::time_point*>(end) - *static_cast<Clock::time_point*>(begin);
-    return std::chrono::duration<double, std::milli>(time).count();
+  void* create_stream(bool low_priority) override { return low_priority ? new cpu::SideStream : nullptr; }
+  void destroy_stream(void* stream) override { delete static_cast<cpu::SideStream*>(stream); }
+  void* create_event() override { return new Event{.time = Clock::now()}; }
+  void destroy_event(void* event) override { delete &event_at(event); }
+  void record(void* event, void* stream) override {
+    auto* side = static_cast<cpu::SideStream*>(stream);
+    event_at(event) = {Clock::now(), side, side ? side->submitted() : 0};
   }
-  void synchronize(void*) override {}
+  // The caller's own calls are over when they return: only it can have to wait, and it does so now.
+  void wait(void* stream, void* event) override {
+    if (event_at(event).stream != stream) synchronize_event(event);
+  }
+  void synchronize_event(void* event) override {
+    if (const Event& e = event_at(event); e.stream) e.stream->wait(e.calls);
+  }
+  double elapsed_ms(void* begin, void* end) override {
+    return std::chrono::duration<double, std::milli>(event_at(end).time - event_at(begin).time).count();
+  }
+  void synchronize(void* stream) override {
+    if (auto* side = static_cast<cpu::SideStream*>(stream)) side->wait(side->submitted());
+  }
+  void submit(Kernel kernel, const KernelCall& call) override {
+    if (auto* side = static_cast<cpu::SideStream*>(call.stream)) side->submit(kernel, call);
+    else kernel(call);
+  }
+  bool fills_idle_time() const override { return cpu::threads() > 1; }
 
   void copy_from_host(void* dst, const void* src, size_t bytes, void*) override { copy(dst, src, bytes, nullptr); }
   void copy_to_host(void* dst, const void* src, size_t bytes, void*) override { copy(dst, src, bytes, nullptr); }

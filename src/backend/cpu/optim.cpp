@@ -137,7 +137,7 @@ void adamw_product(const KernelCall& call) {
                         of[folded_master].as<float>(),
                         of[folded_m].as<float>(),
                         of[folded_v].as<float>()};
-      packed_product(p, false, static_cast<float*>(call.workspace) + (p.k > packed_round ? numel(gradient) : 0),
+      packed_product(p, false, static_cast<float*>(call.workspace) + (stores_packed_sums(p.k) ? numel(gradient) : 0),
                      &update);
       continue;
     }

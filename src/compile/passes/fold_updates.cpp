@@ -91,10 +91,7 @@ bool is_intact(const Graph& graph, const Folded& f) {
 // updated. Their products wait for the last of them, a layer's at most.
 bool join(const Graph& graph, Folded& into, const Folded& next) {
   bool whole = into.operands.size() % folded_operands == 0 && next.operands.size() == folded_operands;
-  auto tokens = [](const Folded& f) {
-    const TensorRef& x = f.operands[folded_x].ref;
-    return numel(x) / x.dims[x.rank - 1];
-  };
+  auto tokens = [](const Folded& f) { return workspace::rows(f.operands[folded_x].ref); };
   if (graph.target != DeviceType::cuda || !whole || into.gradients.size() == max_folded || tokens(into) != tokens(next))
     return false;
   Folded both = into;

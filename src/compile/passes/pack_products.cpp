@@ -30,7 +30,7 @@ bool is_large_product(const Node& n) {
 bool has_large_product(const Node& n) {
   if (n.op != &ops::adamw_product || folded_input(0, folded_copy) < n.call.n_in) return false;
   const TensorRef &dy = n.call.in[folded_input(0, folded_dy)], &x = n.call.in[folded_input(0, folded_x)];
-  return x.dtype == DType::f32 && is_large(last_dim(dy), last_dim(x), numel(x) / last_dim(x));
+  return x.dtype == DType::f32 && is_large(last_dim(dy), last_dim(x), workspace::rows(x));
 }
 
 // The same call with other attributes, and the scratch memory that goes with them.

@@ -1,9 +1,12 @@
 // Lanes: what only writes memory that outlives the step (weight gradients, updates of parameters) runs beside the chain of calls that
-// lead to the first layer's gradient. Small products leave multiprocessors idle that the other lane can use.
+// lead to the first layer's gradient. Small products leave multiprocessors idle that the other lane can use. On the CPU a single chain has work for
+// all threads, but not all the time: there the second lane is for updates alone, which nobody waits for (Note [Idle time] in
+// backend/cpu/side_stream.h).
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "compile/passes.h"
+#include "compile/updates.h"
 #include "core/folded_update.h"
 #include "ops/table.h"
 
@@ -23,21 +26,33 @@ int64_t folded_elements(const Graph& graph) {
   return n;
 }
 
+bool only_outlives(const Graph& graph, const Node& n) {
+  bool outlives = true;
+  n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
+    outlives = outlives && (!writes || graph.buffers[size_t(o.buffer)].external);
+  });
+  return outlives;
+}
+
+// -1: the first one.
+int side_lane(const Graph& graph, const Node& n) {
+  if (graph.target == DeviceType::cpu) return is_update(n) || n.op == &ops::adamw_product ? 1 : -1;
+  return n.chain > 0 ? (n.chain - 1) % max_lanes : only_outlives(graph, n) ? 1 : -1;
+}
+
 }  // namespace
 
 Report use_lanes(Graph& graph) {
   Report report;
-  if (graph.target != DeviceType::cuda) return report;  // the CPU runs one call after the other
+  if (graph.target == DeviceType::meta) return report;
   double share = folded_elements(graph) < large_model ? 0.5 : 1;
   int aside = 0, chained = 0, scratch[max_lanes];
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
-    bool outlives = true;
-    n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
-      outlives = outlives && (!writes || graph.buffers[size_t(o.buffer)].external);
-    });
-    if (!outlives && n.chain == 0) continue;
-    n.lane = n.chain > 0 ? (n.chain - 1) % max_lanes : 1;
+    if (graph.target == DeviceType::cpu) n.chain = 0;  // all threads work on one, then on the next
+    int lane = side_lane(graph, n);
+    if (lane < 0) continue;
+    n.lane = lane;
     ++(n.chain > 0 ? chained : aside);
     if (n.op == &ops::adamw_product) {
       auto attrs = n.call.attrs.as<AdamWProductAttrs>();
