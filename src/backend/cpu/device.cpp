@@ -84,7 +84,9 @@ class CpuBackend final : public DeviceBackend {
   void free(void* p) override { std::free(p); }
   int64_t free_bytes() const override { return cpu::host_free_bytes(); }
 
-  void* create_stream(bool low_priority) override { return low_priority ? new cpu::SideStream : nullptr; }
+  void* create_stream(bool low_priority) override {
+    return low_priority && cpu::threads() > 1 ? new cpu::SideStream : nullptr;
+  }
   void destroy_stream(void* stream) override { delete static_cast<cpu::SideStream*>(stream); }
   void* create_event() override { return new Event{.time = Clock::now()}; }
   void destroy_event(void* event) override { delete &event_at(event); }
