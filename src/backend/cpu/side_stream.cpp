@@ -3,7 +3,7 @@
 #include <immintrin.h>
 #include <utility>
 
-#include "backend/cpu/thread_pool.h"
+#include "backend/cpu/asides.h"
 
 namespace sinter::cpu {
 
@@ -16,11 +16,7 @@ SideStream::~SideStream() {
 
 void SideStream::submit(Kernel kernel, const KernelCall& call) {
   ++submitted_;
-  {
-    std::lock_guard lock(mutex_);
-    queue_.push_back({kernel, &call});
-  }
-  add_aside({[](void* self) { static_cast<SideStream*>(self)->run_next(); }, this});
+  add_aside([this, kernel, &call] { run(kernel, call); });
 }
 
 void SideStream::wait(int64_t calls) {
@@ -30,18 +26,16 @@ void SideStream::wait(int64_t calls) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void SideStream::run_next() {
-  std::unique_lock lock(mutex_);
-  Work work = queue_.front();
-  queue_.pop_front();
-  bool failed = error_ != nullptr;
-  lock.unlock();
+void SideStream::run(Kernel kernel, const KernelCall& call) {
+  auto failed = [this] {
+    std::lock_guard lock(mutex_);
+    return error_ != nullptr;
+  };
   try {
-    if (!failed) work.kernel(*work.call);
+    if (!failed()) kernel(call);
   } catch (...) {
-    lock.lock();
+    std::lock_guard lock(mutex_);
     error_ = std::current_exception();
-    lock.unlock();
   }
   over_.fetch_add(1, std::memory_order_release);
 }

@@ -5,7 +5,6 @@
 // help it, a range at a time, so that the caller's next call waits for a range at most. What is left is done by all when somebody waits for it.
 #pragma once
 #include <atomic>
-#include <deque>
 #include <exception>
 #include <mutex>
 
@@ -26,14 +25,9 @@ class SideStream {
   void wait(int64_t calls);
 
  private:
-  struct Work {
-    Kernel kernel;
-    const KernelCall* call;
-  };
-  void run_next();
+  void run(Kernel kernel, const KernelCall& call);
 
   std::mutex mutex_;
-  std::deque<Work> queue_;
   std::exception_ptr error_;
   int64_t submitted_ = 0;  // by the one thread that uses the stream
   std::atomic<int64_t> over_{0};

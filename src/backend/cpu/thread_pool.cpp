@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/asides.h"
 #include "backend/cpu/host.h"
 
 namespace sinter::cpu {
@@ -148,10 +149,10 @@ class Pool {
     aside_.rethrow();
   }
 
-  void add_aside(const Aside& a) {
+  void add_aside(std::function<void()> aside) {
     {
       std::lock_guard lock(asides_mutex_);
-      asides_.push_back(a);
+      asides_.push_back(std::move(aside));
     }
     waiting_.fetch_add(1, std::memory_order_release);
     announce();
@@ -180,27 +181,26 @@ class Pool {
   // One at a time, in their order.
   bool run_next_aside() {
     if (waiting_.load(std::memory_order_acquire) == 0 || running_.exchange(true)) return false;
-    bool found = false;
-    Aside next{};
+    std::function<void()> next;
     {
       std::lock_guard lock(asides_mutex_);
-      if ((found = !asides_.empty())) next = asides_.front(), asides_.pop_front();
+      if (!asides_.empty()) next = std::move(asides_.front()), asides_.pop_front();
     }
-    if (found) {
+    if (next) {
       waiting_.fetch_sub(1);
       runs_aside = true;
-      next.run(next.context);
+      next();
       runs_aside = false;
     }
     running_.store(false);
-    return found;
+    return bool(next);
   }
 
   std::mutex mutex_;  // held by the thread whose job runs
   Place job_, aside_;
   std::mutex asides_mutex_;
-  std::deque<Aside> asides_;
-  std::atomic<int> waiting_{0};
+  std::deque<std::function<void()>> asides_;
+  std::atomic<int> waiting_{0};       // of them: what idle threads look at
   std::atomic<bool> running_{false};  // an aside
   std::atomic<uint32_t> call_{0};
   std::atomic<bool> stop_{false};
@@ -221,7 +221,7 @@ void set_threads(int n) {
   if (n != threads()) pool() = std::make_unique<Pool>(n);
 }
 
-void add_aside(const Aside& a) { pool()->add_aside(a); }
+void add_aside(std::function<void()> aside) { pool()->add_aside(std::move(aside)); }
 bool help_asides() { return pool()->help_asides(); }
 
 void parallel_ranges(int64_t n, int64_t grain, int64_t most, RangeFunction run, const void* context) {

@@ -14,15 +14,6 @@ void set_threads(int n);  // not while kernels run
 using RangeFunction = void (*)(const void* context, int64_t begin, int64_t end);
 void parallel_ranges(int64_t n, int64_t grain, int64_t most, RangeFunction run, const void* context);
 
-// Work for times when threads would be idle (Note [Idle time] in side_stream.h): asides are run one at a time, in their order, by the pool's threads, and
-// the ranges of what they call in parallel come after all others.
-struct Aside {
-  void (*run)(void* context);  // throws nothing
-  void* context;
-};
-void add_aside(const Aside& a);
-bool help_asides();  // does some of it in the calling thread; false: there is nothing to do
-
 }  // namespace sinter::cpu
 
 namespace sinter {

@@ -34,7 +34,7 @@ bool only_outlives(const Graph& graph, const Node& n) {
   return outlives;
 }
 
-// -1: the first one.
+// -1: it stays in the first one, with scratch memory of its own.
 int side_lane(const Graph& graph, const Node& n) {
   if (graph.target == DeviceType::cpu) return is_update(n) || n.op == &ops::adamw_product ? 1 : -1;
   return n.chain > 0 ? (n.chain - 1) % max_lanes : only_outlives(graph, n) ? 1 : -1;
@@ -44,8 +44,7 @@ int side_lane(const Graph& graph, const Node& n) {
 
 Report use_lanes(Graph& graph) {
   Report report;
-  if (graph.target == DeviceType::meta) return report;
-  double share = folded_elements(graph) < large_model ? 0.5 : 1;
+  double share = graph.target == DeviceType::cuda && folded_elements(graph) < large_model ? 0.5 : 1;
   int aside = 0, chained = 0, scratch[max_lanes];
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
