@@ -8,24 +8,26 @@ import pathlib
 import re
 import sys
 
-LOW = {"core", "memory", "profile", "backend"}
+LOW = {"core", "system", "memory", "backend"}
 ENGINE = LOW | {"ops", "autograd"}
+MODEL = ENGINE | {"nn", "optim"}
 MAY_INCLUDE = {
     "core": set(),
-    "profile": {"core"},
-    "memory": {"core", "profile"},
-    "backend": {"core"},
+    "system": {"core"},
+    "memory": {"core"},
+    "backend": {"core", "system"},
     "ops": LOW,
     "autograd": LOW | {"ops"},
+    "profile": ENGINE,
     "compile": ENGINE,
     "nn": ENGINE,
     "optim": ENGINE | {"nn"},  # it updates the flat parameter buffers
-    "dist": ENGINE | {"compile", "nn", "optim"},
-    "train": ENGINE | {"compile", "nn", "optim", "dist"},
-    "plan": ENGINE | {"compile", "nn", "optim", "dist"},
-    "lab": ENGINE | {"compile", "nn", "optim", "dist", "train", "plan"},
+    "dist": MODEL | {"compile"},
+    "train": MODEL | {"compile", "dist"},
+    "plan": MODEL | {"compile", "dist", "train", "profile"},
+    "lab": MODEL | {"compile", "dist", "train", "profile", "plan"},
     "api": ENGINE,
-    "cli": ENGINE | {"compile", "nn", "optim", "dist", "train", "plan", "lab"},
+    "cli": MODEL | {"compile", "dist", "train", "profile", "plan", "lab"},
 }
 # Headers that device sources include, or may: plain C++ whatever the tree looks like today.
 PLAIN = [f"core/{name}.h" for name in ("dtype", "half", "kernel_call", "attrs", "philox", "error", "device")]

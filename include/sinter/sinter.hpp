@@ -3,7 +3,7 @@
 #pragma once
 #include "nn/transformer.h"
 #include "ops/ops.h"
-#include "profile/range.h"
+#include "core/range.h"
 #include "train/trainer.h"
 
 namespace sinter {

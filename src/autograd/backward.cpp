@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "autograd/node.h"
+#include "core/range.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 
 namespace sinter {
 namespace {

@@ -5,7 +5,7 @@
 // needs it. The producer runs its own gradient later than any consumer, so its inputs are still there.
 #pragma once
 #include "autograd/tape.h"
-#include "profile/range.h"
+#include "core/range.h"
 
 namespace sinter {
 

@@ -9,6 +9,7 @@
 #include "lab/machine.h"
 #include "lab/record.h"
 #include "nn/transformer.h"
+#include "system/build_info.h"
 
 namespace sinter {
 namespace cli {
@@ -36,7 +37,7 @@ int greet() {
 
 int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
   CLI::App app("sinter: train and measure Transformer language models, on a CPU or a GPU", "sinter");
-  app.set_version_flag("--version", fmt::format("sinter {} ({})", lab::build_info().version, lab::build_info().commit));
+  app.set_version_flag("--version", fmt::format("sinter {} ({})", build_info().version, build_info().commit));
   app.require_subcommand(0, 1);
   app.footer(
       "Every command has --help with examples. Exit codes: 0 ok, 2 bad usage, 3 does not fit in memory, 4 numerical "
@@ -69,7 +70,7 @@ int run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
     return complain(e.what(), e.kind());
   } catch (const std::bad_alloc&) {
     return complain("the machine has no memory left; use a smaller --batch, --ctx or --size", ErrorKind::memory);
-  } catch (const lab::Json::exception& e) {
+  } catch (const Json::exception& e) {
     return complain("a JSON file is not as expected: " + lab::message_of(e), ErrorKind::usage);
   } catch (const std::exception& e) {
     return complain(e.what(), ErrorKind::other);

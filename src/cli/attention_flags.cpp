@@ -6,7 +6,7 @@
 namespace sinter::cli {
 
 DeviceType AttentionFlags::where() const {
-  return lab::device_named(!device.empty() ? device : cuda_backend() ? "cuda" : "cpu");
+  return device_named(!device.empty() ? device : cuda_backend() ? "cuda" : "cpu");
 }
 
 std::vector<lab::AttentionConfig> AttentionFlags::configs(Determinism determinism) const {
@@ -27,8 +27,8 @@ std::vector<lab::AttentionConfig> AttentionFlags::configs(Determinism determinis
     lab::check_config(c);
     bool compared = determinism == Determinism::compared && deterministic && c.attention.kind != AttentionKind::naive;
     each("--mode", mode, [&](const std::string& m) {
-      c.mode = lab::mode_named(m);
-      bool chosen = c.mode == lab::Mode::compiled && !passes.empty();
+      c.mode = mode_named(m);
+      bool chosen = c.mode == Mode::compiled && !passes.empty();
       each("--passes", chosen ? passes : "all", [&](const std::string& p) {
         compile::passes_named(c.passes = p);  // refuses unknown ones
         for (bool d : compared ? std::vector<bool>{false, true} : std::vector<bool>{deterministic}) {
@@ -54,7 +54,7 @@ std::vector<lab::AttentionConfig> AttentionFlags::configs(Determinism determinis
   };
   auto variants = [&] {
     each("--pass", pass, [&](const std::string& p) {
-      c.pass = lab::pass_named(p);
+      c.pass = pass_named(p);
       each("--dtype", dtype, [&](const std::string& t) {
         c.precision = precision_named(t);
         each("--attention", attention, choose);

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "lab/run_config.h"
+#include "lab/sweep.h"
 
 namespace sinter::cli {
 

@@ -20,8 +20,7 @@ void add_precision(CLI::App& app, Action& action) {
   c->callback([&action, flags] {
     action = [flags] {
       std::string device = !flags->device.empty() ? flags->device : cuda_backend() ? "cuda" : "cpu";
-      return lab::precision_experiment(lab::device_named(device), number<uint64_t>("--seed", flags->seed),
-                                       flags->output);
+      return lab::precision_experiment(device_named(device), number<uint64_t>("--seed", flags->seed), flags->output);
     };
   });
 }

@@ -42,7 +42,7 @@ struct ProfileFlags {
     add_output_flags(command, output, Plot::yes);
   }
   lab::ProfileOptions read() {
-    profile.profiler = lab::profiler_named(profiler);
+    profile.profiler = profiler_named(profiler);
     profile.top = number<int64_t>("--top", top);
     check(profile.top > 0, "--top must be at least 1, not {}", profile.top);
     return profile;

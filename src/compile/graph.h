@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/fused.h"
+#include "core/range.h"
 #include "memory/caching_allocator.h"
 #include "ops/op.h"
-#include "profile/range.h"
 
 namespace sinter::compile {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lab/nvml.h"
+#include "system/nvml.h"
 
 namespace sinter::lab {
 
@@ -18,7 +18,7 @@ double attention_flops(const AttentionConfig& c, Pass pass) {
 
 double exp_rate(int multiprocessors, double mhz) { return 16.0 * multiprocessors * mhz * 1e6; }
 
-UnitRates rates_of(const AttentionConfig& c, Peaks& peaks) {
+UnitRates rates_of(const AttentionConfig& c, plan::Peaks& peaks) {
   UnitRates r{peaks.product(c.precision.name), 0};
   if (c.device != DeviceType::cuda) {
     // The CPU widens 16-bit operands, so that its ceiling is that of fp32.

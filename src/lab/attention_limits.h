@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lab/attention_work.h"
-#include "lab/peaks.h"
+#include "plan/peaks.h"
 
 namespace sinter::lab {
 
@@ -24,7 +24,7 @@ struct UnitRates {
   double product = 0;  // FLOP/s, as measured
   double exps = 0;     // exponentials per second: 16 per clock and multiprocessor at the GPU's highest clock
 };
-UnitRates rates_of(const AttentionConfig& c, Peaks& peaks);
+UnitRates rates_of(const AttentionConfig& c, plan::Peaks& peaks);
 double exp_rate(int multiprocessors, double mhz);
 AttentionLimits limits_of(double flops, double exps, const UnitRates& rates);
 

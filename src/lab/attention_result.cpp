@@ -2,7 +2,7 @@
 #include <map>
 
 #include "lab/bench_attention.h"
-#include "lab/units.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
@@ -44,7 +44,7 @@ Json phase_json(const std::vector<double>& samples, double flops) {
 }
 
 Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const AttentionMeasurement& m,
-                      Peaks& peaks) {
+                      plan::Peaks& peaks) {
   Json r = common(c, need);
   bool both = c.pass != Pass::forward;
   double forward = attention_flops(c, Pass::forward), all = attention_flops(c, Pass::forward_backward),

@@ -2,9 +2,9 @@
 
 #include "backend/cpu/support.h"
 #include "core/check.h"
+#include "core/range.h"
 #include "lab/config_text.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 #include "train/attention_passes.h"
 
 namespace sinter::lab {

@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "lab/run_config.h"
+#include "lab/sweep.h"
 
 namespace sinter::lab {
 

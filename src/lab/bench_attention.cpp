@@ -3,10 +3,10 @@
 #include "core/check.h"
 #include "lab/bench_model.h"
 #include "lab/machine.h"
-#include "lab/process.h"
 #include "lab/record.h"
-#include "lab/units.h"
 #include "ops/ops.h"
+#include "system/process.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
@@ -63,7 +63,7 @@ std::string outcome_text(const Json& r) {
 // Groups of comparable configurations, each in turns. With peers all are one group, and the peers run between the turns.
 void run_all(const AttentionBenchOptions& options, Json& record, Progress& progress) {
   const std::vector<AttentionConfig>& configs = options.configs;
-  Peaks peaks(configs[0].device);
+  plan::Peaks peaks(configs[0].device);
   for (size_t begin = 0, end; begin < configs.size(); begin = end) {
     std::vector<Variant> group;
     for (end = begin; end < configs.size(); ++end) {

@@ -3,7 +3,7 @@
 #pragma once
 #include "lab/attention_limits.h"
 #include "lab/measure.h"
-#include "lab/workload.h"
+#include "train/workload.h"
 
 namespace sinter::lab {
 
@@ -29,7 +29,8 @@ struct AttentionMeasurement {
 std::optional<AttentionMeasurement> measure(const AttentionConfig& config, const AttentionBenchOptions& options,
                                             int64_t timed, Progress& progress);
 
-Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const AttentionMeasurement& m, Peaks& peaks);
+Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const AttentionMeasurement& m,
+                      plan::Peaks& peaks);
 Json attention_oom(const AttentionConfig& c, const AttentionNeed& need, const std::string& reason, int64_t free_bytes);
 std::string why_it_does_not_fit(const AttentionConfig& c, const AttentionNeed& need, int64_t free_bytes);
 Json growth_of(const Json& results);  // fitted exponents of held memory in ctx

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "lab/machine.h"
-#include "lab/process.h"
 #include "lab/record.h"
 #include "lab/tuning.h"
-#include "lab/units.h"
+#include "system/process.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
@@ -28,7 +28,7 @@ bool comparable(const RunConfig& a, const RunConfig& b) {
 
 struct Variant {
   RunConfig config;
-  Need need;
+  plan::Need need;
   std::optional<Measurement> measurement;
   std::optional<Json> oom;
 };
@@ -49,12 +49,12 @@ bool run_turn(Variant& v, int64_t timed, const MakeModel& make_model, Progress& 
 }
 
 void run_here(const std::vector<RunConfig>& runs, const MakeModel& make_model, Json& results, Progress& progress) {
-  Peaks peaks(runs[0].device);
+  plan::Peaks peaks(runs[0].device);
   for (size_t begin = 0, end; begin < runs.size(); begin = end) {
     std::vector<Variant> group;
     for (end = begin; end < runs.size() && comparable(runs[begin], runs[end]); ++end) {
-      Variant v{runs[end], predict(runs[end], make_model), {}, {}};
-      if (Fit fit = fit_of(v.need, v.config); !fit.fits)
+      Variant v{runs[end], plan::predict(runs[end], make_model), {}, {}};
+      if (plan::Fit fit = plan::fit_of(v.need, v.config); !fit.fits)
         v.oom = oom_result(v.config, v.need, fit.reason, fit.free_bytes);
       else if (!fit.warning.empty()) progress.done(fmt::format("warning: {}: {}", v.config.text(), fit.warning));
       group.push_back(std::move(v));
@@ -108,8 +108,8 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   try {
     if (options.dry_run) {
       for (const RunConfig& c : runs) {
-        Need need = predict(c, make_model);
-        record["results"].push_back(planned_result(c, need, fit_of(need, c)));
+        plan::Need need = plan::predict(c, make_model);
+        record["results"].push_back(planned_result(c, need, plan::fit_of(need, c)));
       }
     } else if (!options.peers.empty()) {
       bench_against_peers(options, runs, record, progress);

@@ -1,9 +1,10 @@
 // The model benchmark: times configurations and says what the times mean.
 #pragma once
 #include "lab/measure.h"
-#include "lab/memory_need.h"
 #include "lab/output.h"
-#include "lab/peaks.h"
+#include "lab/sweep.h"
+#include "plan/peaks.h"
+#include "plan/prediction.h"
 
 namespace sinter::lab {
 
@@ -36,9 +37,9 @@ std::optional<Measurement> measure(const RunConfig& config, int64_t timed, const
                                    Progress& progress);
 
 Json compilation_json(const compile::Compilation& compilation, const compile::CompileTime& time);
-Json result_of(const RunConfig& config, const Need& need, const Measurement& m, Peaks& peaks);
-Json oom_result(const RunConfig& config, const Need& need, const std::string& reason, int64_t free_bytes);
-Json planned_result(const RunConfig& config, const Need& need, const Fit& fit);
+Json result_of(const RunConfig& config, const plan::Need& need, const Measurement& m, plan::Peaks& peaks);
+Json oom_result(const RunConfig& config, const plan::Need& need, const std::string& reason, int64_t free_bytes);
+Json planned_result(const RunConfig& config, const plan::Need& need, const plan::Fit& fit);
 
 // Ours and the peers' alternately, each in a fresh process. Appends to the record.
 void bench_against_peers(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record,

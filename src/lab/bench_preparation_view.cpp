@@ -1,7 +1,7 @@
 // What had to be done before a step could run at its speed, as people read it.
 #include "lab/config_text.h"
-#include "lab/units.h"
 #include "lab/view.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 

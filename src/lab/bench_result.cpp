@@ -2,14 +2,15 @@
 #include <cmath>
 
 #include "lab/bench_model.h"
-#include "lab/floor.h"
+#include "lab/memory_json.h"
 #include "lab/tuning.h"
-#include "lab/units.h"
+#include "plan/floor.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
 
-Json common(const RunConfig& c, const Need& need) {
+Json common(const RunConfig& c, const plan::Need& need) {
   const ModelConfig& m = c.model;
   return {{"engine", "sinter"},
           {"size", m.name},
@@ -87,7 +88,7 @@ Json compilation_json(const compile::Compilation& c, const compile::CompileTime&
           {"passes", passes}};
 }
 
-Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks& peaks) {
+Json result_of(const RunConfig& c, const plan::Need& need, const Measurement& m, plan::Peaks& peaks) {
   Json r = common(c, need);
   std::vector<double> wall = m.timed_wall_ms();
   Statistics total = statistics_of(wall);
@@ -131,11 +132,11 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
   r["measured_peak_tflops"] = peak > 0 ? Json(peak / 1e12) : Json();
   if (peak > 0) r["mfu"] = rate / peak;
   if (c.device == DeviceType::cuda)
-    if (auto sheet = datasheet_product(backend_of(c.device).info().name, c.precision.name)) {
+    if (auto sheet = plan::datasheet_product(backend_of(c.device).info().name, c.precision.name)) {
       r["datasheet_peak_tflops"] = *sheet / 1e12;
       r["mfu_datasheet"] = rate / *sheet;
     }
-  if (double floor = floor_of(c, need, peaks).ms(); floor > 0) {
+  if (double floor = plan::floor_of(c, need, peaks).ms(); floor > 0) {
     r["floor_ms"] = floor;
     r["floor_multiple"] = total.median / floor;
     if (c.pass == Pass::step) r["measured_copy_gbs"] = peaks.copy() / 1e9;
@@ -155,7 +156,7 @@ Json result_of(const RunConfig& c, const Need& need, const Measurement& m, Peaks
   return r;
 }
 
-Json oom_result(const RunConfig& c, const Need& need, const std::string& reason, int64_t free_bytes) {
+Json oom_result(const RunConfig& c, const plan::Need& need, const std::string& reason, int64_t free_bytes) {
   Json r = common(c, need);
   r["status"] = "oom";
   r["reason"] = reason;
@@ -165,7 +166,7 @@ Json oom_result(const RunConfig& c, const Need& need, const std::string& reason,
   return r;
 }
 
-Json planned_result(const RunConfig& c, const Need& need, const Fit& fit) {
+Json planned_result(const RunConfig& c, const plan::Need& need, const plan::Fit& fit) {
   Json r = oom_result(c, need, fit.reason, fit.free_bytes);
   if (fit.fits) r["status"] = "ok";
   return r;

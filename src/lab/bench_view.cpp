@@ -7,8 +7,8 @@
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
-#include "lab/units.h"
 #include "lab/view.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {

@@ -3,13 +3,14 @@
 #include <map>
 #include <regex>
 
+#include "compile/graph_dump.h"
 #include "compile/passes.h"
 #include "lab/bench_model.h"
-#include "lab/graph_dump.h"
 #include "lab/machine.h"
 #include "lab/record.h"
-#include "lab/units.h"
-#include "lab/workload.h"
+#include "system/files.h"
+#include "system/units.h"
+#include "train/workload.h"
 
 namespace sinter::lab {
 namespace {
@@ -47,7 +48,7 @@ Json result_of(const RunConfig& c, const compile::Compilation& compilation) {
 
 int compile_model(const CompileModelOptions& options, const OutputOptions& output, const MakeModel& make_model) {
   check_output(output, {{"--dump", options.dump}});
-  if (!options.dump.empty()) check_dump_name(options.dump);
+  if (!options.dump.empty()) compile::check_dump_name(options.dump);
   SweepOptions sweep = options.sweep;
   if (!sweep.device) sweep.device = cuda_backend() ? "cuda" : "cpu";
   for (const std::string& mode : sweep.mode)
@@ -70,7 +71,8 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
     Workload work(c, DeviceType::meta, make_model);
     work.run();
     record["results"].push_back(result_of(c, *work.compilation()));
-    if (!options.dump.empty()) dump = dump_text(*work.compilation(), "sinter compile model: " + c.text(), options.dump);
+    if (!options.dump.empty())
+      dump = compile::dump_text(*work.compilation(), "sinter compile model: " + c.text(), options.dump);
   }
   write_output(output, record);
   if (!options.dump.empty()) write_file(options.dump, dump);

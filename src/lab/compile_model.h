@@ -1,7 +1,7 @@
 // What compiling a model's pass does: calls, bytes and memory before and after each compiler pass. Nothing is run, no GPU is needed.
 #pragma once
 #include "lab/output.h"
-#include "lab/run_config.h"
+#include "lab/sweep.h"
 
 namespace sinter::lab {
 

@@ -1,8 +1,8 @@
 // Compiling as people read it.
 #include "lab/config_text.h"
 #include "lab/machine.h"
-#include "lab/units.h"
 #include "lab/view.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 

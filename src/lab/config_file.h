@@ -1,6 +1,6 @@
 // --config FILE: a sinter record, or a Hugging Face config.json with Llama-style field names.
 #pragma once
-#include "lab/run_config.h"
+#include "lab/sweep.h"
 
 namespace sinter::lab {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "lab/json.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 

@@ -7,11 +7,12 @@
 #include "backend/device.h"
 #include "core/check.h"
 #include "lab/machine.h"
-#include "lab/nvml.h"
-#include "lab/peaks.h"
 #include "lab/peer_script.h"
 #include "lab/record.h"
-#include "lab/units.h"
+#include "plan/peaks.h"
+#include "system/build_info.h"
+#include "system/nvml.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
@@ -75,7 +76,7 @@ Json device_row(DeviceType device) {
 
 Json peak_rows(DeviceType device, bool remeasure, Progress& progress) {
   Json rows = Json::array();
-  Peaks peaks(device);
+  plan::Peaks peaks(device);
   bool cuda = device == DeviceType::cuda;
   std::string name = backend_of(device).info().name;
   bool cached = !remeasure && peaks.known().contains("copy");
@@ -96,11 +97,11 @@ Json peak_rows(DeviceType device, bool remeasure, Progress& progress) {
   for (const std::string& type : types) {
     progress.now(fmt::format("measuring {} products on {}", type, name_of(device)));
     if (remeasure) peaks.remeasure_product(type);
-    row("product " + type, peaks.product(type), cuda ? datasheet_product(name, type) : std::nullopt, "FLOP/s");
+    row("product " + type, peaks.product(type), cuda ? plan::datasheet_product(name, type) : std::nullopt, "FLOP/s");
   }
   progress.now(fmt::format("measuring copies on {}", name_of(device)));
   if (remeasure) peaks.remeasure_copy();
-  row("copy (read + write)", peaks.copy(), cuda ? datasheet_bandwidth(name) : std::nullopt, "B/s");
+  row("copy (read + write)", peaks.copy(), cuda ? plan::datasheet_bandwidth(name) : std::nullopt, "B/s");
   return rows;
 }
 
@@ -112,7 +113,7 @@ int doctor(const DoctorOptions& options, const OutputOptions& output) {
   Progress progress;
   bool cuda = cuda_backend() != nullptr;
   Json record = new_record("doctor", machine_block(cuda ? DeviceType::cuda : DeviceType::cpu),
-                           {{"remeasure", options.remeasure}, {"peaks_cache", peaks_cache_path()}});
+                           {{"remeasure", options.remeasure}, {"peaks_cache", plan::peaks_cache_path()}});
   auto append = [&](const Json& rows) {
     for (const Json& r : rows) record["results"].push_back(r);
   };

@@ -1,62 +1,27 @@
 #include "lab/machine.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <ctime>
 #include <fmt/format.h>
-#include <fstream>
-#include <sys/utsname.h>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
 #include "backend/device.h"
-#include "lab/nvml.h"
-#include "lab/units.h"
-#include "sinter_build_info.h"
+#include "system/build_info.h"
+#include "system/host.h"
+#include "system/nvml.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 
-const BuildInfo& build_info() {
-  static const BuildInfo info{SINTER_BUILD_VERSION,    SINTER_BUILD_COMMIT, SINTER_BUILD_TYPE,
-                              SINTER_BUILD_COMPILER,   SINTER_BUILD_CUDA,   SINTER_BUILD_CUDA_WHY,
-                              SINTER_BUILD_SOURCE_DIR, SINTER_INSTALL_PEERS};
-  return info;
-}
-
 std::string cuda_version_text(int v) { return v ? fmt::format("{}.{}", v / 1000, v % 1000 / 10) : "none"; }
-
-std::string now_text() {
-  std::time_t t = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  char text[32];
-  std::tm utc{};
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));
-  return text;
-}
-
-namespace {
-
-// The fastest core's clock now; 0 where the kernel does not say.
-double cpu_mhz() {
-  std::ifstream in("/proc/cpuinfo");
-  double fastest = 0;
-  for (std::string line; std::getline(in, line);)
-    if (line.rfind("cpu MHz", 0) == 0) fastest = std::max(fastest, std::atof(line.substr(line.find(':') + 1).c_str()));
-  return fastest;
-}
-
-}  // namespace
 
 Json machine_block(DeviceType device) {
   DeviceInfo cpu = cpu_backend().info();
-  utsname os{};
-  uname(&os);
   Json m = {{"cpu", cpu.name},
             {"threads", cpu.multiprocessors},
             {"isa", cpu_isa_name()},
             {"cpu_mhz", cpu_mhz()},
             {"memory_bytes", cpu.memory_bytes},
-            {"os", fmt::format("{} {}", os.sysname, os.release)},
+            {"os", os_text()},
             {"openblas", openblas_description()},
             {"gpu", nullptr},
             {"sinter",

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "core/clock.h"
-#include "lab/nvml.h"
-#include "lab/process.h"
-#include "lab/units.h"
+#include "system/nvml.h"
+#include "system/process.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {

@@ -3,9 +3,9 @@
 #include <functional>
 
 #include "backend/cuda/cuda.h"
-#include "lab/json.h"
 #include "lab/output.h"
 #include "ops/context.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 

@@ -1,19 +1,20 @@
 #include "lab/memory_model.h"
 
-#include "lab/cards.h"
+#include "core/range.h"
 #include "lab/machine.h"
-#include "lab/process.h"
 #include "lab/record.h"
 #include "lab/tuning.h"
-#include "lab/units.h"
-#include "profile/range.h"
+#include "plan/cards.h"
+#include "system/files.h"
+#include "system/process.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
 
-Json phases_json(const std::vector<PhaseUsage>& phases) {
+Json phases_json(const std::vector<plan::PhaseUsage>& phases) {
   Json rows = Json::array();
-  for (const PhaseUsage& p : phases)
+  for (const plan::PhaseUsage& p : phases)
     rows.push_back({{"phase", p.name},
                     {"peak_bytes", p.peak.bytes},
                     {"peak_by", categories_json(p.peak.by)},
@@ -22,9 +23,9 @@ Json phases_json(const std::vector<PhaseUsage>& phases) {
   return rows;
 }
 
-Json largest_json(const MemoryRun& run, int64_t most) {
+Json largest_json(const plan::MemoryRun& run, int64_t most) {
   Json rows = Json::array();
-  for (const HeldAtPeak& h : held_at_peak(run)) {
+  for (const plan::HeldAtPeak& h : plan::held_at_peak(run)) {
     if (int64_t(rows.size()) == most) break;
     rows.push_back({{"bytes", h.bytes},
                     {"count", h.count},
@@ -38,38 +39,38 @@ Json largest_json(const MemoryRun& run, int64_t most) {
 
 // Which cards it fits on, and what would make it fit on one: the one named, the one here, or else the largest it does not
 // fit on.
-Json cards_json(const RunConfig& c, const Need& need, const std::string& wanted, const MakeModel& make_model) {
+Json cards_json(const RunConfig& c, const plan::Need& need, const std::string& wanted, const MakeModel& make_model) {
   Json fitting = Json::array(), missing = Json::array();
-  const Card* card = wanted.empty() ? nullptr : &card_named(wanted);
-  Card here{"this GPU", 0, 0};
+  const plan::Card* card = wanted.empty() ? nullptr : &plan::card_named(wanted);
+  plan::Card here{"this GPU", 0, 0};
   if (!card && cuda_backend()) {
     DeviceInfo info = cuda_backend()->info();
     here.bytes = info.memory_bytes, here.compute_capability = info.compute_capability;
     card = &here;
   }
-  for (const Card& known : known_cards()) {
-    bool ok = fits(need, c, known);
+  for (const plan::Card& known : plan::known_cards()) {
+    bool ok = plan::fits(need, c, known);
     std::string name = known.name;
-    if (std::string missing = missing_on(known, c); !missing.empty()) name += " (has no " + missing + ")";
+    if (std::string missing = plan::missing_on(known, c); !missing.empty()) name += " (has no " + missing + ")";
     (ok ? fitting : missing).push_back(name);
     if (!ok && wanted.empty() && !cuda_backend()) card = &known;
   }
-  Json j = {{"device_bytes", device_need(need)}, {"fits", fitting}, {"does_not_fit", missing}};
+  Json j = {{"device_bytes", plan::device_need(need)}, {"fits", fitting}, {"does_not_fit", missing}};
   if (!card) return j;
   j["card"] = card->name;
   j["card_bytes"] = card->bytes;
-  j["card_fits"] = fits(need, c, *card);
+  j["card_fits"] = plan::fits(need, c, *card);
   if (j["card_fits"] == false) {
-    std::string change = cheapest_change(c, *card, make_model);
+    std::string change = plan::cheapest_change(c, *card, make_model);
     j["change"] = change.empty() ? Json() : Json(change);
   }
   return j;
 }
 
-Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, bool predicted, const MemoryOptions& options,
-               const MakeModel& make_model) {
-  std::vector<PhaseUsage> phases = usage_by_phase(run);
-  Usage peak = peak_of(phases);
+Json result_of(const RunConfig& c, const plan::MemoryRun& run, const plan::Need& need, bool predicted,
+               const MemoryOptions& options, const MakeModel& make_model) {
+  std::vector<plan::PhaseUsage> phases = plan::usage_by_phase(run);
+  plan::Usage peak = plan::peak_of(phases);
   Json r = to_json(c);
   r["status"] = run.out_of_memory.empty() ? "ok" : "oom";
   if (!run.out_of_memory.empty()) r["reason"] = run.out_of_memory;
@@ -80,7 +81,7 @@ Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, bool 
   r["phases"] = phases_json(phases);
   r["peak_bytes"] = peak.bytes;
   r["peak_by"] = categories_json(peak.by);
-  r["reserved_bytes"] = peak_reserved(run);
+  r["reserved_bytes"] = plan::peak_reserved(run);
   r["residual_bytes"] = c.batch * c.model.ctx * c.model.d_model * 4;
   r["largest"] = largest_json(run, options.largest);
   r["leaks"] = Json::array();
@@ -91,31 +92,32 @@ Json result_of(const RunConfig& c, const MemoryRun& run, const Need& need, bool 
 }
 
 // What was predicted, beside what was measured.
-void add_prediction(Json& r, const RunConfig& c, const MemoryRun& run, const Need& need, const MakeModel& make_model) {
-  MemoryRun dry = run_memory(c, DeviceType::meta, make_model);
-  Json predicted = phases_json(usage_by_phase(dry));
+void add_prediction(Json& r, const RunConfig& c, const plan::MemoryRun& run, const plan::Need& need,
+                    const MakeModel& make_model) {
+  plan::MemoryRun dry = plan::run_memory(c, DeviceType::meta, make_model);
+  Json predicted = phases_json(plan::usage_by_phase(dry));
   r["predicted_phases_equal"] = predicted == r["phases"];
-  r["predicted_peak_bytes"] = peak_of(usage_by_phase(dry)).bytes;
-  r["predicted_reserved_bytes"] = peak_reserved(dry);
+  r["predicted_peak_bytes"] = plan::peak_of(plan::usage_by_phase(dry)).bytes;
+  r["predicted_reserved_bytes"] = plan::peak_reserved(dry);
   if (predicted != r["phases"]) r["predicted_phases"] = predicted;
   if (c.device != DeviceType::cuda) return;
   int64_t used = r["reserved_bytes"].get<int64_t>() + run.outside_bytes;
   r["outside_bytes"] = run.outside_bytes;
   r["device_bytes"] = used;
-  r["predicted_device_bytes"] = device_need(need);
-  r["predicted_to_device"] = double(device_need(need)) / double(used);
+  r["predicted_device_bytes"] = plan::device_need(need);
+  r["predicted_to_device"] = double(plan::device_need(need)) / double(used);
 }
 
 // None if interrupted. The snapshot is handed out, not written: a full disk must not cost the measurement. What does not
 // fit is predicted instead, so that people see why.
 std::optional<Json> run_one(const RunConfig& c, const MemoryOptions& options, bool alone, const MakeModel& make_model,
                             std::string& snapshot) {
-  Need need = predict(c, make_model);
-  Fit fit{true, 0, "", ""};
-  if (!options.predict) fit = fit_of(need, c);
+  plan::Need need = plan::predict(c, make_model);
+  plan::Fit fit{true, 0, "", ""};
+  if (!options.predict) fit = plan::fit_of(need, c);
   bool dry = options.predict || !fit.fits;
   restart_product_tuning();
-  MemoryRun run = run_memory(c, dry ? DeviceType::meta : c.device, make_model);
+  plan::MemoryRun run = plan::run_memory(c, dry ? DeviceType::meta : c.device, make_model);
   if (run.interrupted) return {};
   Json r = result_of(c, run, need, dry, options, make_model);
   if (!dry) add_tuning(r, product_tuning());
@@ -154,7 +156,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   check(output.plot.empty() || runs.size() == 1,
         "--plot {}: a timeline is of one configuration, but these flags make {}", output.plot, runs.size());
   if (!options.card.empty()) {
-    card_named(options.card);
+    plan::card_named(options.card);
     check(runs[0].device == DeviceType::cuda, "--card {}: a GPU, but --device is cpu", options.card);
   }
 

@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 #include "lab/plot.h"
-#include "lab/units.h"
+#include "system/units.h"
 
 namespace sinter::embedded {
 extern const std::string_view memory_timeline_page;  // pages/memory_timeline.html: SinterEmbed.cmake

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "lab/json.h"
 #include "lab/table.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 

@@ -4,9 +4,9 @@
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
-#include "lab/units.h"
 #include "lab/view.h"
 #include "memory/caching_allocator.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {

@@ -1,16 +1,13 @@
 #include "lab/output.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <map>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/check.h"
 #include "lab/memory_plot.h"
+#include "system/files.h"
 
 namespace sinter::lab {
 namespace {
@@ -25,41 +22,6 @@ TableFormat table_format(const std::string& path) {
   if (s == ".csv") return TableFormat::csv;
   if (s == ".tex") return TableFormat::latex;
   fail_with(ErrorKind::usage, "--table {}: the name must end in .md, .csv or .tex", path);
-}
-
-// A device or a pipe is written to as it is; anything else is replaced by a finished file.
-bool is_special(const std::string& path) {
-  struct stat s;
-  return stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
-}
-
-std::string temporary_for(const std::string& path) { return fmt::format("{}.tmp{}", path, getpid()); }
-
-// Where a link points is replaced, not the link.
-std::string resolved(const std::string& path) {
-  std::error_code error;
-  fs::path p = fs::canonical(path, error);
-  return error ? path : p.string();
-}
-
-void check_writable(const char* flag, const std::string& path) {
-  if (path.empty() || path == "-" || is_special(path)) return;
-  check(!fs::is_directory(path), "{} {}: is a folder; name a file in it", flag, path);
-  std::string temporary = temporary_for(resolved(path));
-  int fd = open(temporary.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-  check(fd >= 0, "{} {}: cannot be written ({}); choose a folder that exists and that you may write to", flag, path,
-        std::strerror(errno));
-  close(fd);
-  unlink(temporary.c_str());
-}
-
-void write_all(int fd, const std::string& text, const std::string& path) {
-  for (size_t done = 0; done < text.size();) {
-    ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_with(ErrorKind::other, "{}: writing failed ({})", path, std::strerror(errno));
-    done += size_t(n);
-  }
 }
 
 }  // namespace
@@ -80,26 +42,9 @@ void check_output(const OutputOptions& o, std::vector<std::pair<const char*, std
   }
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  bool special = is_special(path);
-  std::string target = special ? path : resolved(path), temporary = special ? path : temporary_for(target);
-  int fd = open(temporary.c_str(), (special ? 0 : O_CREAT | O_TRUNC) | O_WRONLY | O_CLOEXEC, 0644);
-  check(fd >= 0, "{}: cannot be written ({})", path, std::strerror(errno));
-  try {
-    write_all(fd, text, path);
-  } catch (...) {
-    close(fd);
-    if (!special) unlink(temporary.c_str());
-    throw;
-  }
-  close(fd);
-  if (!special && rename(temporary.c_str(), target.c_str()) != 0)
-    fail_with(ErrorKind::other, "{}: cannot be replaced ({})", path, std::strerror(errno));
-}
-
 void write_output(const OutputOptions& o, const Json& record) {
   std::string json = record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (o.json == "-") write_all(STDOUT_FILENO, json, "stdout");
+  if (o.json == "-") write_stdout(json);
   else if (!o.json.empty()) write_file(o.json, json);
 
   View view = view_of(record);
@@ -107,7 +52,7 @@ void write_output(const OutputOptions& o, const Json& record) {
     std::string text;
     for (const std::string& line : view.preamble) text += line + "\n";
     if (!view.preamble.empty()) text += "\n";
-    write_all(STDOUT_FILENO, text + render(view.tables, TableFormat::text), "stdout");
+    write_stdout(text + render(view.tables, TableFormat::text));
   }
   if (!o.table.empty()) write_file(o.table, render(view.tables, table_format(o.table)));
   if (!o.plot.empty()) {

@@ -17,7 +17,6 @@ struct OutputOptions {
 // Refuses wrong suffixes, unwritable places and one file named twice, before any work. `more`: other files of the command.
 void check_output(const OutputOptions& options, std::vector<std::pair<const char*, std::string>> more = {});
 void write_output(const OutputOptions& options, const Json& record);
-void write_file(const std::string& path, const std::string& text);  // whole or not at all
 
 // One line on stderr: overwritten in place on a terminal; elsewhere only `done` prints.
 class Progress {

@@ -4,8 +4,8 @@
 #include "core/check.h"
 #include "lab/bench_model.h"
 #include "lab/peer_script.h"
-#include "lab/process.h"
-#include "lab/units.h"
+#include "system/process.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
@@ -98,7 +98,7 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
     check(c.model.kv_heads == c.model.heads,
           "--peer with --kv-heads {}: the peers' model has one for each of its {} heads", c.model.kv_heads,
           c.model.heads);
-  Peaks peaks(runs[0].device);  // now, so that the children find them in the cache
+  plan::Peaks peaks(runs[0].device);  // now, so that the children find them in the cache
   for (const RunConfig& c : runs) peaks.product(c.precision.name);
   peaks.copy();
   bool torch = torch_version(options.python).has_value();
@@ -151,7 +151,7 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
 }
 
 void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress) {
-  Peaks peaks(runs[0].device);
+  plan::Peaks peaks(runs[0].device);
   for (const RunConfig& c : runs) peaks.product(c.precision.name);
   peaks.copy();
   RunConfig first = runs[0];

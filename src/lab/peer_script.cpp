@@ -4,7 +4,8 @@
 
 #include "core/check.h"
 #include "lab/machine.h"
-#include "lab/process.h"
+#include "system/build_info.h"
+#include "system/process.h"
 
 namespace sinter::lab {
 

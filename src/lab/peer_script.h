@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/json.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "lab/units.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 

@@ -1,7 +1,7 @@
 // What 16-bit arithmetic does to sums, to the types of a network under autocast, and to normalisation.
 #pragma once
 #include "lab/output.h"
-#include "lab/run_config.h"
+#include "train/run_config.h"
 
 namespace sinter::lab {
 

@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "lab/precision.h"
-#include "lab/units.h"
 #include "ops/ops.h"
 #include "ops/table.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {

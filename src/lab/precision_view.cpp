@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "lab/machine.h"
-#include "lab/units.h"
 #include "lab/view.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {

@@ -1,11 +1,12 @@
 #include "lab/profile_model.h"
 
 #include "lab/machine.h"
-#include "lab/process.h"
 #include "lab/record.h"
 #include "lab/tuning.h"
-#include "lab/units.h"
-#include "lab/workload.h"
+#include "system/files.h"
+#include "system/process.h"
+#include "system/units.h"
+#include "train/workload.h"
 
 namespace sinter::lab {
 namespace {
@@ -23,16 +24,16 @@ struct Subject {
   std::string text;
   Json config;
   std::string dtype;
-  Fit fit;
+  plan::Fit fit;
   int64_t warmup, passes;
-  std::function<Floor(Peaks&)> floor;
+  std::function<plan::Floor(plan::Peaks&)> floor;
   // Makes the work, calls back with it, and destroys it.
   std::function<void(const std::function<void(const Profiler::Work&)>&)> with_work;
 };
 
 // None if interrupted. The trace is handed out, not written: a full disk must not cost the measurement.
 std::optional<Json> profile_one(const Subject& s, DeviceType device, const ProfileOptions& options, Profiler& profiler,
-                                Peaks& peaks, std::string& trace) {
+                                plan::Peaks& peaks, std::string& trace) {
   Json oom = s.config;
   oom["status"] = "oom";
   if (!s.fit.fits) {
@@ -41,7 +42,7 @@ std::optional<Json> profile_one(const Subject& s, DeviceType device, const Profi
   }
   allocator_of(device).release_cached();
   Roofline roofline{peaks.product(s.dtype), peaks.copy()};  // while there is room to measure them
-  Floor floor = s.floor(peaks);
+  plan::Floor floor = s.floor(peaks);
   std::optional<Json> result;
   restart_product_tuning();
   try {
@@ -75,7 +76,7 @@ int profile_all(Json record, size_t count, const std::function<Subject(size_t)>&
   Progress progress;
   catch_interrupts();
   Profiler profiler(device, options.profiler);
-  Peaks peaks(device);
+  plan::Peaks peaks(device);
   std::string trace;
   bool all_oom = true;
   for (size_t i = 0; i < count; ++i) {
@@ -115,14 +116,14 @@ int profile_model(const SweepOptions& given, const ProfileOptions& options, cons
     const RunConfig& c = runs[i];
     Json config = to_json(c);
     config["attention_why"] = c.attention_why;
-    Need need = predict(c, make_model);
+    plan::Need need = plan::predict(c, make_model);
     return Subject{c.text(),
                    config,
                    c.precision.name,
-                   fit_of(need, c),
+                   plan::fit_of(need, c),
                    c.warmup,
                    c.steps,
-                   [&c, need](Peaks& peaks) { return floor_of(c, need, peaks); },
+                   [&c, need](plan::Peaks& peaks) { return plan::floor_of(c, need, peaks); },
                    [&c, &make_model](const auto& use) {
                      Workload work(c, c.device, make_model);
                      use([&] { work.run(); });
@@ -141,10 +142,10 @@ int profile_attention(const std::vector<AttentionConfig>& configs, int64_t warmu
   auto subject = [&](size_t i) {
     const AttentionConfig& c = configs[i];
     int64_t need = predict(c).peak_bytes, free = backend_of(c.device).free_bytes();
-    Fit fit{need <= free, free, "", ""};
+    plan::Fit fit{need <= free, free, "", ""};
     if (!fit.fits)
       fit.reason = fmt::format("needs {}, {} are free", bytes_text(double(need)), bytes_text(double(free)));
-    auto no_floor = [](Peaks&) { return Floor(); };  // the roofline of its ops says it
+    auto no_floor = [](plan::Peaks&) { return plan::Floor(); };  // the roofline of its ops says it
     return Subject{c.text(), to_json(c), c.precision.name, fit, warmup, passes, no_floor, [&c](const auto& use) {
                      AttentionWork work(c, c.device);
                      use([&] { work.run(); });

@@ -1,9 +1,9 @@
 // Where the time goes: kernels by phase and range, the answers people look for, ops against the roofline.
 #pragma once
 #include "lab/attention_work.h"
-#include "lab/floor.h"
 #include "lab/output.h"
-#include "lab/profiler.h"
+#include "plan/floor.h"
+#include "profile/profiler.h"
 
 namespace sinter::lab {
 
@@ -23,8 +23,8 @@ struct Roofline {
   double flops = 0, bytes = 0;  // per second; 0: not known
 };
 Json profile_result(Json config, const Profile& profile, const std::string& range_pattern, const Roofline& roofline,
-                    const Floor& floor = {});
+                    const plan::Floor& floor = {});
 // Where a pass's time goes, whether it ran call by call or as one: per part the sum of its kernels' times and its share of the floor.
-Json time_parts(const Profile& profile, const Floor& floor);
+Json time_parts(const Profile& profile, const plan::Floor& floor);
 
 }  // namespace sinter::lab

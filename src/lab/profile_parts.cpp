@@ -47,7 +47,7 @@ double attention_share(const Profile& p) {
 
 }  // namespace
 
-Json time_parts(const Profile& p, const Floor& floor) {
+Json time_parts(const Profile& p, const plan::Floor& floor) {
   std::array<double, part_count> ms = {}, kernels = {};
   double passes = double(std::max<int64_t>(p.passes, 1));
   for (const Activity& a : p.trace.device) {

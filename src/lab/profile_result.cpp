@@ -3,8 +3,8 @@
 #include <set>
 
 #include "lab/profile_model.h"
-#include "lab/units.h"
 #include "profile/kernel_table.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {
@@ -216,7 +216,7 @@ std::vector<std::string> lost_answers(const std::string& source) {
 }  // namespace
 
 Json profile_result(Json r, const Profile& p, const std::string& pattern, const Roofline& roofline,
-                    const Floor& floor) {
+                    const plan::Floor& floor) {
   Analysis a(p);
   double plain = statistics_of(p.plain_ms).median, profiled = statistics_of(p.profiled_ms).median;
   r["status"] = "ok";

@@ -6,9 +6,9 @@
 #include "core/check.h"
 #include "lab/config_text.h"
 #include "lab/machine.h"
-#include "lab/units.h"
 #include "lab/view.h"
 #include "profile/kernel_table.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lab/units.h"
+#include "system/units.h"
 
 namespace sinter::lab {
 

@@ -1,7 +1,7 @@
 // What choosing algorithms for products cost a run, and which it ran with.
 #pragma once
 #include "backend/cuda/cuda.h"
-#include "lab/json.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 

@@ -2,9 +2,9 @@
 #pragma once
 #include <optional>
 
-#include "lab/json.h"
 #include "lab/plot.h"
 #include "lab/table.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "core/clock.h"
-#include "profile/range.h"
+#include "core/range.h"
 
 namespace sinter {
 namespace {

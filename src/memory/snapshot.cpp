@@ -17,7 +17,7 @@
 
 #include "core/clock.h"
 #include "core/json_string.h"
-#include "profile/range.h"
+#include "core/range.h"
 
 namespace sinter {
 namespace {

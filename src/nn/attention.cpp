@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "core/range.h"
 #include "ops/attention.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 
 namespace sinter {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "core/range.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 
 namespace sinter {
 namespace {

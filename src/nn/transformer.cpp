@@ -1,7 +1,7 @@
 #include "nn/transformer.h"
 
+#include "core/range.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 
 namespace sinter {
 

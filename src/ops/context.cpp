@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "backend/activity_recorder.h"
-#include "profile/range.h"
+#include "core/range.h"
 
 namespace sinter {
 namespace {

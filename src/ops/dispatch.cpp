@@ -1,7 +1,7 @@
 #include "ops/dispatch.h"
 
+#include "core/range.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 
 namespace sinter {
 

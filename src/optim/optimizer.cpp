@@ -3,9 +3,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/range.h"
 #include "ops/ops.h"
 #include "ops/table.h"
-#include "profile/range.h"
 
 namespace sinter {
 

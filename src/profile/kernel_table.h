@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/activity.h"
-#include "profile/range.h"
+#include "core/range.h"
 
 namespace sinter {
 

@@ -1,7 +1,7 @@
 #include "train/trainer.h"
 
+#include "core/range.h"
 #include "ops/ops.h"
-#include "profile/range.h"
 #include "train/attention_passes.h"
 
 namespace sinter {

@@ -1,11 +1,11 @@
 // Large products of a step on the CPU are packed, small ones are not, and the step computes what it computed before. (That it takes the
 // predicted memory, CompiledStep.TakesThePredictedMemory asks: the products of its fp32 step are packed.)
 #include "compile/compiled.h"
-#include "lab/workload.h"
 #include "nn/transformer.h"
 #include "ops/table.h"
 #include "support/generated.h"
 #include "support/model_step.h"
+#include "train/workload.h"
 
 namespace sinter {
 namespace {
@@ -51,10 +51,10 @@ TEST(PackProducts, ChangesNothingButRounding) {
 }
 
 TEST(PackProducts, TakesFoldedUpdates) {
-  lab::RunConfig c;
+  RunConfig c;
   c.model = config(48), c.batch = 3, c.device = DeviceType::cpu, c.precision = precision_named("fp32");
-  c.pass = lab::Pass::step, c.mode = lab::Mode::compiled, c.passes = "fold+pack";
-  lab::Workload work(c, DeviceType::cpu, make_transformer);
+  c.pass = Pass::step, c.mode = Mode::compiled, c.passes = "fold+pack";
+  Workload work(c, DeviceType::cpu, make_transformer);
   work.run();
   int folded = 0;
   for (const compile::Node& n : work.compilation()->executable->graph().nodes)

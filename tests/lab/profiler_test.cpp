@@ -1,12 +1,12 @@
 // The profiler on a small model: everything is attributed, and the parts add up.
-#include "lab/profiler.h"
+#include "profile/profiler.h"
 
 #include "lab/profile_model.h"
-#include "lab/workload.h"
 #include "nn/transformer.h"
 #include "profile/kernel_table.h"
 #include "support/gpu.h"
 #include "support/values.h"
+#include "train/workload.h"
 
 namespace sinter::lab {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/range.h"
 #include "ops/context.h"
-#include "profile/range.h"
 #include "support/values.h"
 
 namespace sinter {

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "profile/range.h"
+#include "core/range.h"
 
 namespace sinter {
 namespace {

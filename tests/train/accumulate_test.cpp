@@ -1,9 +1,9 @@
 // Steps by micro-batches: the mean over them, and compiled the same bits as eager in the memory of one arena.
 #include <algorithm>
 
-#include "lab/memory_need.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "plan/prediction.h"
 #include "support/gpu.h"
 #include "support/values.h"
 #include "train/trainer.h"
@@ -130,16 +130,16 @@ TEST(Accumulation, TakesTheArenaOfTheLargestTrace) {
 }
 
 void expect_predicted_memory(DeviceType device) {
-  for (lab::Mode mode : {lab::Mode::eager, lab::Mode::compiled}) {
-    lab::RunConfig c;
+  for (Mode mode : {Mode::eager, Mode::compiled}) {
+    RunConfig c;
     c.model = little();
     c.device = device, c.precision = precision_named("bf16"), c.mode = mode, c.accumulate = 3;
-    lab::Need need = lab::predict(c, make_transformer);
+    plan::Need need = plan::predict(c, make_transformer);
     CachingAllocator& allocator = allocator_of(device);
     allocator.release_cached();
     int64_t before = allocator.stats().allocated;
     allocator.reset_peak();
-    lab::Workload work(c, device, make_transformer);
+    Workload work(c, device, make_transformer);
     work.run();
     EXPECT_EQ(allocator.stats().peak_allocated - before, need.first.peak_allocated) << c.text();
     for (int i = 0; i < 2; ++i) work.run();

@@ -5,10 +5,10 @@
 #include "compile/passes.h"
 #include "compile/rewrite.h"
 #include "core/folded_update.h"
-#include "lab/memory_need.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
 #include "ops/table.h"
+#include "plan/prediction.h"
 #include "support/gpu.h"
 #include "support/graph_checks.h"
 #include "support/threads.h"
@@ -320,33 +320,33 @@ TEST(CompiledStepGpu, FusedStaysNearEager) {
   }
 }
 
-lab::RunConfig run_config(DeviceType device, const char* dtype, lab::Pass pass) {
-  lab::RunConfig c;
+RunConfig run_config(DeviceType device, const char* dtype, Pass pass) {
+  RunConfig c;
   c.model = known_size("tiny");
   c.model.ctx = 32;
   c.model.attention = {AttentionKind::flash, false, 0};
-  c.device = device, c.precision = precision_named(dtype), c.pass = pass, c.mode = lab::Mode::compiled;
+  c.device = device, c.precision = precision_named(dtype), c.pass = pass, c.mode = Mode::compiled;
   return c;
 }
 
 // Not even while it is compiled does a step whose gradients are never stored take memory for them.
 TEST(CompiledStep, TakesNoMoreMemoryWhileItIsCompiled) {
-  lab::RunConfig c = run_config(DeviceType::cuda, "bf16", lab::Pass::step);
+  RunConfig c = run_config(DeviceType::cuda, "bf16", Pass::step);
   c.model = known_size("medium");
-  lab::Need need = lab::predict(c, make_transformer);
+  plan::Need need = plan::predict(c, make_transformer);
   EXPECT_EQ(need.first.peak_allocated, need.steady.peak_allocated);
   EXPECT_LT(need.steady.at_peak_by[size_t(MemoryCategory::gradient)], need.parameters / 4);
 }
 
 void expect_predicted_memory(DeviceType device) {
   for (const char* dtype : {"fp32", "bf16", "fp16"})
-    for (lab::Pass pass : {lab::Pass::forward, lab::Pass::forward_backward, lab::Pass::step}) {
-      lab::RunConfig c = run_config(device, dtype, pass);
-      lab::Need need = lab::predict(c, make_transformer);
+    for (Pass pass : {Pass::forward, Pass::forward_backward, Pass::step}) {
+      RunConfig c = run_config(device, dtype, pass);
+      plan::Need need = plan::predict(c, make_transformer);
       CachingAllocator& allocator = allocator_of(device);
       allocator.release_cached();
       int64_t before = allocator.stats().allocated;
-      lab::Workload work(c, device, make_transformer);
+      Workload work(c, device, make_transformer);
       for (int i = 0; i < 3; ++i) work.run();
       allocator.reset_peak();
       work.run();
@@ -356,12 +356,12 @@ void expect_predicted_memory(DeviceType device) {
 
 // What is kept and what is computed again changes memory, not results.
 TEST(CompiledStep, StaysWithinItsMemoryBudget) {
-  lab::RunConfig c = run_config(DeviceType::cpu, "fp32", lab::Pass::step);
+  RunConfig c = run_config(DeviceType::cpu, "fp32", Pass::step);
   c.batch = 16;  // more activations than fit over the gradients
   c.model.ctx = 128;
   auto run = [&](double budget) {
     c.memory_budget = budget;
-    lab::Workload work(c, DeviceType::cpu, make_transformer);
+    Workload work(c, DeviceType::cpu, make_transformer);
     work.run();
     work.run();
     const compile::Graph& g = work.compilation()->executable->graph();

@@ -1,10 +1,10 @@
 // A model of one's own that spells attention out: compiled it gets flash attention, unless naive is asked for by name.
-#include "lab/workload.h"
 #include "nn/layers.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 #include "support/gpu.h"
 #include "support/values.h"
+#include "train/workload.h"
 
 namespace sinter {
 namespace {
@@ -41,12 +41,12 @@ struct Outcome {
   std::vector<double> losses;
   int attention = 0, softmax = 0;
 };
-Outcome train(DeviceType device, const char* dtype, lab::Mode mode, AttentionKind kind, int64_t ctx) {
-  lab::RunConfig c;
+Outcome train(DeviceType device, const char* dtype, Mode mode, AttentionKind kind, int64_t ctx) {
+  RunConfig c;
   c.model.d_model = 32, c.model.d_ff = 32, c.model.layers = 1, c.model.heads = 2, c.model.vocab = 97, c.model.ctx = ctx;
   c.model.attention = {kind, true, 0};
   c.batch = 2, c.device = device, c.precision = precision_named(dtype), c.mode = mode, c.lr = 1e-3;
-  lab::Workload work(c, device, make);
+  Workload work(c, device, make);
   Outcome out;
   for (int i = 0; i < 10; ++i) {
     work.run();
@@ -63,9 +63,9 @@ Outcome train(DeviceType device, const char* dtype, lab::Mode mode, AttentionKin
 void expect_flash_unless_naive(DeviceType device) {
   for (const char* dtype : {"fp32", "bf16"})
     for (int64_t ctx : {48, 512}) {
-      Outcome eager = train(device, dtype, lab::Mode::eager, AttentionKind::flash, ctx);
+      Outcome eager = train(device, dtype, Mode::eager, AttentionKind::flash, ctx);
       for (AttentionKind kind : {AttentionKind::flash, AttentionKind::naive}) {
-        Outcome compiled = train(device, dtype, lab::Mode::compiled, kind, ctx);
+        Outcome compiled = train(device, dtype, Mode::compiled, kind, ctx);
         bool naive = kind == AttentionKind::naive;
         EXPECT_EQ(compiled.attention, naive ? 0 : 2) << dtype << " " << ctx;
         if (!naive) {

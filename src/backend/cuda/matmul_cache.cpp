@@ -8,7 +8,7 @@
 #include <sstream>
 #include <unistd.h>
 
-#include "backend/cache_files.h"
+#include "system/cache_files.h"
 
 namespace sinter::cuda {
 

@@ -8,8 +8,8 @@
 #include <nvrtc.h>
 #include <thread>
 
-#include "backend/cache_files.h"
 #include "core/check.h"
+#include "system/cache_files.h"
 
 namespace sinter::cuda {
 namespace {

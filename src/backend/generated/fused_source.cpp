@@ -3,9 +3,9 @@
 #include <cmath>
 #include <string_view>
 
-#include "backend/cache_files.h"
 #include "backend/generated/fused_text.h"
 #include "core/check.h"
+#include "system/cache_files.h"
 
 namespace sinter {
 

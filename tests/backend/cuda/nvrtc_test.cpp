@@ -4,9 +4,9 @@
 #include <fstream>
 #include <unistd.h>
 
-#include "backend/cache_files.h"
 #include "support/generated.h"
 #include "support/random_net.h"
+#include "system/cache_files.h"
 
 namespace sinter {
 namespace {

@@ -2,8 +2,8 @@
 #include <cuda_runtime_api.h>
 #include <map>
 
-#include "lab/profiler.h"
 #include "ops/ops.h"
+#include "profile/profiler.h"
 #include "support/gpu.h"
 #include "support/values.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 TEST(ProfilerGpu, NamesSurviveGraphReplays) {
   SINTER_REQUIRE_GPU();
-  lab::Profiler profiler(DeviceType::cuda, lab::ProfilerChoice::cupti);
+  Profiler profiler(DeviceType::cuda, ProfilerChoice::cupti);
   NoGrad off;
   Tensor x = full({256, 256}, 0.5, DType::bf16, DeviceType::cuda), y;
   auto work = [&] {
@@ -38,7 +38,7 @@ TEST(ProfilerGpu, NamesSurviveGraphReplays) {
     Range range("replay");
     EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
   };
-  lab::Profile p = profiler.run(replay, 0, 3, false).value();
+  Profile p = profiler.run(replay, 0, 3, false).value();
   std::map<std::string, int> count;
   for (const Activity& a : p.trace.device) ++count[range_of(a.range).path()];
   EXPECT_EQ(count["layers.5/attn/softmax"], 3);

@@ -1,0 +1,14 @@
+// What is known of memory, as records have it.
+#pragma once
+#include <span>
+
+#include "plan/memory_walk.h"
+#include "system/json.h"
+
+namespace sinter::lab {
+
+Json categories_json(std::span<const int64_t, memory_category_count> bytes);  // category -> bytes, where there are any
+// Note [Timeline] in memory_plot.h
+Json timeline_json(const plan::MemoryRun& run, const RunConfig& config, bool predicted);
+
+}  // namespace sinter::lab

@@ -1,0 +1,247 @@
+#include "lab/sweep.h"
+
+#include <algorithm>
+
+#include "backend/cpu/thread_pool.h"
+#include "backend/cuda/cuda.h"
+#include "core/check.h"
+
+namespace sinter::lab {
+namespace {
+
+template <class T> void read(const Json& j, const char* name, const std::string& where, std::vector<T>& out) {
+  for (const Json& v : j.is_array() ? j : Json::array({j})) {
+    bool fits = std::is_same_v<T, std::string> ? v.is_string() : v.is_number_integer();
+    check(fits, "{}: \"{}\" is {}, which is not {}", where, name, v.dump(),
+          std::is_same_v<T, std::string> ? "text" : "a whole number");
+    out.push_back(v.get<T>());
+  }
+}
+template <class T> void read(const Json& j, const char* name, const std::string& where, std::optional<T>& out) {
+  constexpr bool text = std::is_same_v<T, std::string>, real = std::is_same_v<T, double>,
+                 flag = std::is_same_v<T, bool>;
+  bool fits = text ? j.is_string() : real ? j.is_number() : flag ? j.is_boolean() : j.is_number_integer();
+  check(fits, "{}: \"{}\" is {}, which is not {}", where, name, j.dump(),
+        text   ? "text"
+        : real ? "a number"
+        : flag ? "true or false"
+               : "a whole number");
+  out = j.get<T>();
+}
+
+bool given(const auto& field) {
+  if constexpr (requires { field.has_value(); }) return field.has_value();
+  else return !field.empty();
+}
+
+void check_range(const char* flag, int64_t v, int64_t low, int64_t high) {
+  check(v >= low, "--{} must be at least {}, not {}", flag, low, v);
+  check(v <= high, "--{} {} is beyond what sinter is made for; the most is {}", flag, v, high);
+}
+
+void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
+  const ModelConfig& m = c.model;
+  check_range("d-model", m.d_model, 1, 1 << 20);
+  check_range("d-ff", m.d_ff, 1, 1 << 22);
+  check_range("layers", m.layers, 1, 10000);
+  check_range("heads", m.heads, 1, 1 << 20);
+  check_range("kv-heads", m.kv_heads, 1, 1 << 20);
+  check_range("vocab", m.vocab, 1, 1 << 26);
+  check_range("ctx", m.ctx, 1, 1 << 20);
+  check_range("batch", c.batch, 1, 1 << 24);
+  check_range("accumulate", c.accumulate, 1, 1 << 20);
+  check(c.accumulate == 1 || c.pass == Pass::step,
+        "--accumulate {}: micro-batches make a step; use --pass step, not {}", c.accumulate, name_of(c.pass));
+  check_range("warmup", c.warmup, 0, 1000000);
+  check_range("steps", c.steps, 1, 1000000);
+  check(c.memory_budget >= 0, "--memory-budget must not be negative, and is {} GiB; 0 means no limit", c.memory_budget);
+  check(c.lr >= 0, "--lr must not be negative, and is {}", c.lr);
+  check(c.clip >= 0, "--clip must not be negative, and is {}; 0 means no clipping", c.clip);
+  check(m.norm_eps > 0 && m.rope_theta > 0, "--norm-eps and --rope-theta must be positive, not {} and {}", m.norm_eps,
+        m.rope_theta);
+  validate(m);
+  if (device == Device::present) check_supported(c.precision, c.device);
+  double tokens = double(c.batch) * double(m.ctx);
+  double largest = tokens * std::max(double(m.vocab), std::max(2.0 * double(m.d_ff), double(m.heads) * double(m.ctx)));
+  check(largest < 1e15, "--batch {} with --ctx {} makes tensors of {:.1e} elements; use smaller ones", c.batch, m.ctx,
+        largest);
+  check(!o.max_ctx || m.ctx <= *o.max_ctx,
+        "--ctx {}: the configuration file allows at most {} (max_position_embeddings)", m.ctx, *o.max_ctx);
+  check(!o.max_token_id || m.vocab > *o.max_token_id,
+        "--vocab {} is too small for token id {} of the configuration file; use --vocab {} or more", m.vocab,
+        *o.max_token_id, *o.max_token_id + 1);
+}
+
+void choose(RunConfig& c, AttentionKind wanted, bool deterministic) {
+  c.model.attention = {wanted, deterministic, 0};
+  if (c.model.heads < 1) return;  // check_run will say so
+  AttentionChoice choice = choose_attention(wanted, c.device, c.model.head_dim());
+  c.model.attention.kind = choice.kind;
+  c.attention_why = choice.why;
+}
+
+// The shapes that sizes and shape flags name together.
+std::vector<ModelConfig> shapes(const SweepOptions& o) {
+  std::vector<ModelConfig> bases;
+  for (const std::string& s : o.size) bases.push_back(known_size(s));
+  if (bases.empty()) bases.push_back({});
+  auto vary = [&bases](const std::vector<int64_t>& values, int64_t ModelConfig::*field, bool names_size) {
+    if (values.empty()) return;
+    std::vector<ModelConfig> out;
+    for (const ModelConfig& base : bases)
+      for (int64_t v : values) {
+        out.push_back(base);
+        if (names_size && base.*field != v) out.back().name = "custom";
+        out.back().*field = v;
+      }
+    bases = out;
+  };
+  vary(o.d_model, &ModelConfig::d_model, true);
+  vary(o.d_ff, &ModelConfig::d_ff, true);
+  vary(o.layers, &ModelConfig::layers, true);
+  vary(o.heads, &ModelConfig::heads, true);
+  for (ModelConfig& m : bases) m.kv_heads = m.heads;
+  vary(o.kv_heads, &ModelConfig::kv_heads, true);
+  vary(o.vocab, &ModelConfig::vocab, false);
+  vary(o.ctx, &ModelConfig::ctx, false);
+  return bases;
+}
+
+}  // namespace
+
+Json to_json(const RunConfig& c) {
+  const ModelConfig& m = c.model;
+  Json j = {{"device", name_of(c.device)}};
+  if (m.name != "custom") j["size"] = m.name;
+  j.update({{"d_model", m.d_model},
+            {"d_ff", m.d_ff},
+            {"layers", m.layers},
+            {"heads", m.heads},
+            {"kv_heads", m.key_value_heads()},
+            {"vocab", m.vocab},
+            {"ctx", m.ctx},
+            {"batch", c.batch},
+            {"accumulate", c.accumulate},
+            {"dtype", c.precision.name},
+            {"attention", name_of(m.attention.kind)},
+            {"deterministic", m.attention.deterministic},
+            {"mode", name_of(c.mode)},
+            {"passes", c.passes},
+            {"memory_budget", c.memory_budget},
+            {"pass", name_of(c.pass)},
+            {"no_tune", c.no_tune},
+            {"warmup", c.warmup},
+            {"steps", c.steps},
+            {"seed", c.seed},
+            {"lr", c.lr},
+            {"clip", c.clip},
+            {"rope_theta", m.rope_theta},
+            {"norm_eps", m.norm_eps}});
+  return j;
+}
+
+std::vector<std::string> flags_of(const RunConfig& c) {
+  std::vector<std::string> flags;
+  Json fields = to_json(c);
+  for (const auto& [name, value] : fields.items()) {
+    std::string flag = "--" + name;
+    for (char& ch : flag) ch = ch == '_' ? '-' : ch;
+    if (value == false) continue;
+    flags.push_back(flag);
+    if (value == true) continue;
+    flags.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return flags;
+}
+
+SweepOptions sweep_from_json(const Json& config, const std::string& where) {
+  SweepOptions o;
+  o.for_each_field([&](const char* name, auto& field) {
+    if (config.contains(name)) read(config[name], name, where, field);
+  });
+  return o;
+}
+
+Json to_json(SweepOptions o) {
+  Json j = Json::object();
+  o.for_each_field([&](const char* name, auto& field) {
+    if (!given(field)) return;
+    if constexpr (requires { field.has_value(); }) j[name] = *field;
+    else j[name] = field.size() == 1 ? Json(field[0]) : Json(field);
+  });
+  return j;
+}
+
+SweepOptions overlaid(SweepOptions base, SweepOptions over) {
+  // A size names a whole shape: given anew, it replaces all of the old one.
+  if (given(over.size)) base.d_model = base.d_ff = base.layers = base.heads = base.kv_heads = {};
+  Json merged = to_json(base);
+  merged.update(to_json(over));
+  return sweep_from_json(merged, "options");
+}
+
+SweepOptions with_defaults(SweepOptions o) {
+  if (!o.device) o.device = cuda_backend() ? "cuda" : "cpu";
+  // Shape flags override a size's; only all four together need none.
+  bool complete = given(o.d_model) && given(o.d_ff) && given(o.layers) && given(o.heads);
+  if (o.size.empty() && !complete) o.size = {*o.device == "cuda" ? "small" : "tiny"};
+  if (o.vocab.empty()) o.vocab = {10000};
+  if (o.ctx.empty()) o.ctx = {std::min<int64_t>(256, o.max_ctx.value_or(256))};
+  if (o.batch.empty()) o.batch = {4};
+  if (o.dtype.empty()) o.dtype = {"fp32"};
+  if (o.attention.empty()) o.attention = {"auto"};
+  if (o.mode.empty()) o.mode = {"eager"};
+  if (o.passes.empty()) o.passes = {"all"};
+  if (o.pass.empty()) o.pass = {"step"};
+  if (o.warmup.empty()) o.warmup = {5};
+  if (!o.steps) o.steps = 10;
+  if (!o.seed) o.seed = 0;
+  if (!o.lr) o.lr = 1e-4;
+  if (!o.clip) o.clip = 0;
+  return o;
+}
+
+void set_up_process(const SweepOptions& o) {
+  set_product_tuning(!o.no_tune.value_or(false));
+  if (!o.threads) return;
+  check(*o.threads >= 1 && *o.threads <= 1024, "--threads must be between 1 and 1024, not {}", *o.threads);
+  cpu::set_threads(int(*o.threads));
+}
+
+std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
+  std::vector<RunConfig> runs;
+  for (const std::string& passes : o.passes) compile::passes_named(passes);
+  bool compiled = std::find(o.mode.begin(), o.mode.end(), "compiled") != o.mode.end();
+  check(compiled || o.memory_budget.value_or(0) == 0,
+        "--memory-budget: only a compiled pass can keep to one; add --mode compiled");
+  check(compiled || o.passes == std::vector<std::string>{"all"},
+        "--passes: only a compiled pass has any; add --mode compiled");
+  check(*o.seed >= 0, "--seed must not be negative, and is {}", *o.seed);
+  check(!o.no_tune.value_or(false) || *o.device != "cpu",
+        "--no-tune: only products on CUDA are tuned; leave it out with --device cpu");
+  bool absent_gpu = existence == Device::imagined && *o.device == "cuda";
+  DeviceType device = absent_gpu ? DeviceType::cuda : device_named(*o.device);
+  for (ModelConfig model : shapes(o)) {
+    model.rope_theta = o.rope_theta.value_or(model.rope_theta);
+    model.norm_eps = o.norm_eps.value_or(model.norm_eps);
+    for (int64_t batch : o.batch)
+      for (const std::string& pass : o.pass)
+        for (int64_t warmup : o.warmup)
+          for (const std::string& dtype : o.dtype)
+            for (const std::string& attention : o.attention)
+              for (const std::string& mode : o.mode)
+                for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
+                  double budget = mode == "eager" ? 0 : o.memory_budget.value_or(0);
+                  runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
+                                  passes, budget, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
+                  runs.back().accumulate = o.accumulate.value_or(1);
+                  runs.back().no_tune = o.no_tune.value_or(false);
+                  choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
+                  check_run(runs.back(), o, existence);
+                }
+  }
+  check(runs.size() <= 10000, "these lists make {} configurations; 10000 are the most", runs.size());
+  return runs;
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,42 @@
+// Adds up what ops have to do, by the range they run in.
+#pragma once
+#include <map>
+
+#include "core/range.h"
+#include "ops/dispatch.h"
+
+namespace sinter {
+
+struct OpCost {
+  int64_t calls = 0;
+  double matmul_flops = 0;    // by the convention that counts attention in full
+  double executed_flops = 0;  // of products, as run
+  double other_flops = 0, bytes = 0;
+
+  double executed() const { return executed_flops + other_flops; }
+  void add(const OpCost& o) {
+    calls += o.calls;
+    matmul_flops += o.matmul_flops, executed_flops += o.executed_flops, other_flops += o.other_flops;
+    bytes += o.bytes;
+  }
+};
+
+class CostCounter : public Interceptor {
+ public:
+  void called(const OpCall& call, TensorPtrs, const Outputs& outputs) override {
+    if (!call.op.kernel) return;
+    Cost c = call.op.cost ? call.op.cost(call, outputs) : Cost{};
+    by_range[Range::current().id].add({1, c.matmul_flops, c.executed(), c.other_flops, bytes_moved(call, outputs)});
+  }
+  void replayed(const OpDef&, const Cost& c, double bytes) override {
+    by_range[Range::current().id].add({1, c.matmul_flops, c.executed(), c.other_flops, bytes});
+  }
+  OpCost total() const {
+    OpCost sum;
+    for (const auto& [range, cost] : by_range) sum.add(cost);
+    return sum;
+  }
+  std::map<uint32_t, OpCost> by_range;  // ranges of kind op
+};
+
+}  // namespace sinter

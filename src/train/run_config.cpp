@@ -1,0 +1,65 @@
+#include "train/run_config.h"
+
+#include "core/check.h"
+#include "train/attention_passes.h"
+
+namespace sinter {
+
+const char* name_of(Mode m) { return m == Mode::eager ? "eager" : "compiled"; }
+Mode mode_named(const std::string& name) {
+  for (Mode m : {Mode::eager, Mode::compiled})
+    if (name == name_of(m)) return m;
+  fail_with(ErrorKind::usage, "--mode {}: unknown; choose eager or compiled", name);
+}
+
+const char* name_of(Pass p) {
+  return p == Pass::forward ? "forward" : p == Pass::forward_backward ? "forward-backward" : "step";
+}
+
+Pass pass_named(const std::string& name) {
+  for (Pass p : {Pass::forward, Pass::forward_backward, Pass::step})
+    if (name == name_of(p)) return p;
+  fail_with(ErrorKind::usage, "--pass {}: unknown; choose forward, forward-backward or step", name);
+}
+
+DeviceType device_named(const std::string& name) {
+  if (name == "cpu") return DeviceType::cpu;
+  check(name == "cuda", "--device {}: unknown; choose cpu or cuda", name);
+  backend_of(DeviceType::cuda);
+  return DeviceType::cuda;
+}
+
+TrainerOptions RunConfig::trainer_options(DeviceType where) const {
+  TrainerOptions o;
+  o.precision = precision;
+  o.device = where;
+  o.seed = seed;
+  o.adamw.max_norm = clip;
+  if (mode == Mode::compiled) o.compiled = compile_options();
+  return o;
+}
+
+compile::CompileOptions RunConfig::compile_options() const {
+  compile::CompileOptions o = with_attention(compile::passes_named(passes), model.attention);
+  o.memory_budget = int64_t(memory_budget * 1024 * 1024 * 1024);
+  return o;
+}
+
+std::string RunConfig::text() const {
+  std::string times = accumulate > 1 ? fmt::format("{} × ", accumulate) : "";
+  return fmt::format("{}, batch {}{}, ctx {}, {}, {} attention, {}{}", model.name, times, batch, model.ctx,
+                     precision.name, name_of(model.attention.kind),
+                     mode == Mode::eager ? ""
+                     : passes == "all"   ? "compiled "
+                                         : "compiled (" + passes + ") ",
+                     name_of(pass));
+}
+
+std::string maths_text(const Precision& p) {
+  if (p.compute)
+    return fmt::format("{} mixed precision: {} products, fp32 sums, masters and gradients", p.name, p.name);
+  if (p.math == MathMode::tf32) return "fp32 data, tf32 tensor-core products";
+  return p.name + " throughout";
+}
+
+}  // namespace sinter
