@@ -55,7 +55,7 @@ Profile made_up() {
 
 TEST(TimeParts, AddUpToThePass) {
   Profile p = made_up();
-  Floor floor{4, 0.75};
+  plan::Floor floor{4, 0.75};
   Json r = profile_result({{"dtype", "bf16"}, {"mode", "compiled"}, {"pass", "step"}}, p, "", {1e12, 1e12}, floor);
   std::map<std::string, Json> parts;
   for (const Json& x : r["parts"]) parts[x["part"]] = x;
