@@ -21,7 +21,9 @@ int main() try {
   config.ctx = ctx;
 
   TrainerOptions options;
-  options.adamw.max_norm = 1;  // clip the gradient
+  AdamWOptions adamw;
+  adamw.max_norm = 1;  // clip the gradient
+  options.optimizer = make_adamw(adamw);
   Trainer trainer(config, options, make_transformer);
   std::printf("%lld parameters, %zu bytes of text\n", static_cast<long long>(trainer.parameters().count()),
               text.size());

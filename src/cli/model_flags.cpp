@@ -79,8 +79,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
     add("warmup", "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);
     add("steps", "N", "timed passes (default 10)", run);
   }
+  add("accumulate", "N", "micro-batches of --batch sequences that make a step (default 1)", run);
   if (passes != Passes::none) {
-    add("accumulate", "N", "micro-batches of --batch sequences that make a step (default 1)", run);
     command
         .add_flag_callback(
             "--no-tune", [&flags] { flags.text["no_tune"] = "true"; },

@@ -106,21 +106,21 @@ void AttentionWork::backward_from(const Tensor& o) {
   backward(o, grad_);
 }
 
-void AttentionWork::run(const std::function<void(int)>& mark) {
-  auto done = [&](int phase) {
+void AttentionWork::run(const Trainer::Mark& mark) {
+  auto done = [&](Phase phase) {
     if (mark) mark(phase);
   };
   Scoped math(context().math, config_.precision.math);
   if (config_.mode == Mode::compiled) return replay(done);
   Tensor o = forward();
-  done(0);
+  done(Phase::forward);
   if (config_.pass == Pass::forward) return;
   backward_from(o);
-  done(1);
+  done(Phase::backward);
   for (const Tensor* t : {&q_, &k_, &v_}) zero_grad(*t);
 }
 
-void AttentionWork::replay(const std::function<void(int)>& mark) {
+void AttentionWork::replay(const Trainer::Mark& mark) {
   bool both = config_.pass != Pass::forward;
   if (!compiled_) {
     compile::CompileOptions options = with_attention(compile::passes_named(config_.passes), config_.attention);
@@ -135,8 +135,8 @@ void AttentionWork::replay(const std::function<void(int)>& mark) {
     };
     compiled_.emplace(pass, q_.device(), options);
   }
-  (*compiled_)({}, [&] { mark(0); });
-  mark(both ? 1 : 0);
+  (*compiled_)({}, [&] { mark(Phase::forward); });
+  mark(both ? Phase::backward : Phase::forward);
 }
 
 int64_t AttentionWork::planned_held_bytes() const {
@@ -157,8 +157,8 @@ AttentionNeed predict(const AttentionConfig& c) {
   AttentionNeed need;
   {
     AttentionWork work(c, DeviceType::meta);
-    work.run([&](int phase) {  // the first pass: later ones find the gradients of q, k and v in place
-      if (phase == 0) need.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
+    work.run([&](Phase phase) {  // the first pass: later ones find the gradients of q, k and v in place
+      if (phase == Phase::forward) need.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
     });
     if (c.mode == Mode::compiled) need.held_bytes = work.planned_held_bytes();
     work.run();

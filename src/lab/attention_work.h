@@ -27,9 +27,9 @@ void check_config(const AttentionConfig& c);
 class AttentionWork {
  public:
   AttentionWork(const AttentionConfig& config, DeviceType where);
-  // One pass: forward, and unless the pass is forward alone, backward. `mark(i)` is called as the i-th phase has been
-  // submitted; after the first, what backward needs is held. Compiled, both phases are traced as one and replayed as two pieces.
-  void run(const std::function<void(int)>& mark = {});
+  // One pass: forward, and unless the pass is forward alone, backward. `mark` is called as a phase has been
+  // submitted; after forward, what backward needs is held. Compiled, both phases are traced as one and replayed as two pieces.
+  void run(const Trainer::Mark& mark = {});
   int64_t grad_bytes() const;  // of o's gradient, as allocated
   // Of q, k, v and, compiled, what the plan keeps from forward for backward; the arena itself is there all the time.
   int64_t planned_held_bytes() const;
@@ -38,7 +38,7 @@ class AttentionWork {
  private:
   Tensor forward();
   void backward_from(const Tensor& o);
-  void replay(const std::function<void(int)>& mark);
+  void replay(const Trainer::Mark& mark);
 
   AttentionConfig config_;
   Tensor q_, k_, v_, grad_;

@@ -111,12 +111,12 @@ std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const Atte
     int64_t before = allocator.stats().allocated;
     allocator.reset_peak();
     AttentionWork work(c, c.device);
-    work.run([&](int phase) {
-      if (phase == 0) m.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
+    work.run([&](Phase phase) {
+      if (phase == Phase::forward) m.held_bytes = allocator.stats().allocated - before - work.grad_bytes();
     });
     if (c.mode == Mode::compiled) m.held_bytes = work.planned_held_bytes();
     int64_t first_peak = allocator.stats().peak_allocated;  // the gradients of q, k and v are made once
-    TimedWork passes{c.device, c.text(), phase_count(c.pass), options.warmup,
+    TimedWork passes{c.device, c.text(), c.pass == Pass::forward ? 1 : 2, options.warmup,
                      [&](const auto& mark) { work.run(mark); }};
     passes.seconds = options.seconds;
     if (!time_passes(passes, timed, m.host, progress)) return {};

@@ -20,14 +20,14 @@ std::string outcome_text(const Json& r) {
 
 // Configurations that differ in dtype, attention, mode or its passes alone are measured in turns, so that drift of the machine meets all of
 // them.
-bool comparable(const RunConfig& a, const RunConfig& b) {
+bool comparable(const MeasuredRun& a, const MeasuredRun& b) {
   Json x = to_json(a), y = to_json(b);
   for (const char* varied : {"dtype", "attention", "mode", "passes"}) x.erase(varied), y.erase(varied);
   return x == y;
 }
 
 struct Variant {
-  RunConfig config;
+  MeasuredRun config;
   plan::Need need;
   std::optional<Measurement> measurement;
   std::optional<Json> oom;
@@ -48,7 +48,7 @@ bool run_turn(Variant& v, int64_t timed, const MakeModel& make_model, Progress& 
   return true;
 }
 
-void run_here(const std::vector<RunConfig>& runs, const MakeModel& make_model, Json& results, Progress& progress) {
+void run_here(const std::vector<MeasuredRun>& runs, const MakeModel& make_model, Json& results, Progress& progress) {
   plan::Peaks peaks(runs[0].device);
   for (size_t begin = 0, end; begin < runs.size(); begin = end) {
     std::vector<Variant> group;
@@ -97,7 +97,7 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   std::optional<Startup> startup;
   if (options.itemise) startup.emplace(sweep.device.value_or("cpu"));
   sweep = with_defaults(sweep);
-  std::vector<RunConfig> runs = expand(sweep);
+  std::vector<MeasuredRun> runs = expand(sweep);
 
   Json config = to_json(sweep);
   if (options.published) config["published"] = true;
@@ -107,7 +107,7 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   catch_interrupts();
   try {
     if (options.dry_run) {
-      for (const RunConfig& c : runs) {
+      for (const MeasuredRun& c : runs) {
         plan::Need need = plan::predict(c, make_model);
         record["results"].push_back(planned_result(c, need, plan::fit_of(need, c)));
       }

@@ -33,18 +33,18 @@ class Startup {
 };
 
 // None if interrupted.
-std::optional<Measurement> measure(const RunConfig& config, int64_t timed, const MakeModel& make_model,
+std::optional<Measurement> measure(const MeasuredRun& config, int64_t timed, const MakeModel& make_model,
                                    Progress& progress);
 
 Json compilation_json(const compile::Compilation& compilation, const compile::CompileTime& time);
-Json result_of(const RunConfig& config, const plan::Need& need, const Measurement& m, plan::Peaks& peaks);
-Json oom_result(const RunConfig& config, const plan::Need& need, const std::string& reason, int64_t free_bytes);
-Json planned_result(const RunConfig& config, const plan::Need& need, const plan::Fit& fit);
+Json result_of(const MeasuredRun& config, const plan::Need& need, const Measurement& m, plan::Peaks& peaks);
+Json oom_result(const MeasuredRun& config, const plan::Need& need, const std::string& reason, int64_t free_bytes);
+Json planned_result(const MeasuredRun& config, const plan::Need& need, const plan::Fit& fit);
 
 // Ours and the peers' alternately, each in a fresh process. Appends to the record.
-void bench_against_peers(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record,
+void bench_against_peers(const BenchOptions& options, const std::vector<MeasuredRun>& runs, Json& record,
                          Progress& progress);
 // Ours alone, each warm-up in a fresh process, and the one-time costs of one more.
-void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress);
+void bench_warmups(const BenchOptions& options, const std::vector<MeasuredRun>& runs, Json& record, Progress& progress);
 
 }  // namespace sinter::lab

@@ -10,7 +10,7 @@
 namespace sinter::lab {
 namespace {
 
-Json common(const RunConfig& c, const plan::Need& need) {
+Json common(const MeasuredRun& c, const plan::Need& need) {
   const ModelConfig& m = c.model;
   return {{"engine", "sinter"},
           {"size", m.name},
@@ -88,7 +88,7 @@ Json compilation_json(const compile::Compilation& c, const compile::CompileTime&
           {"passes", passes}};
 }
 
-Json result_of(const RunConfig& c, const plan::Need& need, const Measurement& m, plan::Peaks& peaks) {
+Json result_of(const MeasuredRun& c, const plan::Need& need, const Measurement& m, plan::Peaks& peaks) {
   Json r = common(c, need);
   std::vector<double> wall = m.timed_wall_ms();
   Statistics total = statistics_of(wall);
@@ -121,11 +121,11 @@ Json result_of(const RunConfig& c, const plan::Need& need, const Measurement& m,
   for (size_t p = 0; p < samples.size(); ++p) {
     Statistics s = statistics_of(samples[p]);
     double flops = p == 0 ? forward : p == 1 ? 2 * forward : 0;
-    r["phases"][phase_names[p]] = {{"samples_ms", samples[p]},
-                                   {"mean_ms", s.mean},
-                                   {"std_ms", s.std},
-                                   {"median_ms", s.median},
-                                   {"tflops", flops > 0 ? Json(flops / s.median / 1e9) : Json()}};
+    r["phases"][name_of(Phase(p))] = {{"samples_ms", samples[p]},
+                                      {"mean_ms", s.mean},
+                                      {"std_ms", s.std},
+                                      {"median_ms", s.median},
+                                      {"tflops", flops > 0 ? Json(flops / s.median / 1e9) : Json()}};
   }
   double rate = need.flops / total.median * 1e3;
   r["tflops"] = rate / 1e12;
@@ -156,7 +156,7 @@ Json result_of(const RunConfig& c, const plan::Need& need, const Measurement& m,
   return r;
 }
 
-Json oom_result(const RunConfig& c, const plan::Need& need, const std::string& reason, int64_t free_bytes) {
+Json oom_result(const MeasuredRun& c, const plan::Need& need, const std::string& reason, int64_t free_bytes) {
   Json r = common(c, need);
   r["status"] = "oom";
   r["reason"] = reason;
@@ -166,7 +166,7 @@ Json oom_result(const RunConfig& c, const plan::Need& need, const std::string& r
   return r;
 }
 
-Json planned_result(const RunConfig& c, const plan::Need& need, const plan::Fit& fit) {
+Json planned_result(const MeasuredRun& c, const plan::Need& need, const plan::Fit& fit) {
   Json r = oom_result(c, need, fit.reason, fit.free_bytes);
   if (fit.fits) r["status"] = "ok";
   return r;

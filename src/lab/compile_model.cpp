@@ -29,12 +29,14 @@ Json counted(const std::vector<std::string>& lines) {
   return j;
 }
 
-Json result_of(const RunConfig& c, const compile::Compilation& compilation) {
-  Json r = {{"size", c.model.name},      {"device", name_of(c.device)},
-            {"dtype", c.precision.name}, {"attention", name_of(c.model.attention.kind)},
-            {"pass", name_of(c.pass)},   {"batch", c.batch},
-            {"ctx", c.model.ctx},        {"status", "ok"},
-            {"config", to_json(c)},      {"compiled", compilation_json(compilation, compilation.time)}};
+Json result_of(const MeasuredRun& c, const Trainer::Replayed& replayed) {
+  const compile::Compilation& compilation = replayed.compiled->compilation();
+  Json r = {{"size", c.model.name},       {"device", name_of(c.device)},
+            {"dtype", c.precision.name},  {"attention", name_of(c.model.attention.kind)},
+            {"pass", name_of(c.pass)},    {"batch", c.batch},
+            {"accumulate", c.accumulate}, {"part", replayed.part},
+            {"ctx", c.model.ctx},         {"status", "ok"},
+            {"config", to_json(c)},       {"compiled", compilation_json(compilation, compilation.time)}};
   Json& passes = r["compiled"]["passes"];
   for (size_t i = 0; i < passes.size(); ++i) {
     passes[i]["did"] = counted(compilation.reports[i].lines);
@@ -55,9 +57,9 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
     check(mode_named(mode) == Mode::compiled,
           "--mode {}: compile model compiles; time eager mode with bench model --mode eager", mode);
   sweep.mode = {"compiled"};
-  sweep.accumulate = {}, sweep.no_tune = {};  // of a record: they say how to run it
+  sweep.no_tune = {};  // of a record: it says how to run it
   sweep = with_defaults(sweep);
-  std::vector<RunConfig> runs = expand(sweep, Device::imagined);
+  std::vector<MeasuredRun> runs = expand(sweep, Device::imagined);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());
   Json config = to_json(sweep);
@@ -65,12 +67,12 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   Json record = new_record("compile model", machine_block(DeviceType::cpu), config);
   Progress progress;
   std::string dump;
-  for (const RunConfig& c : runs) {
+  for (const MeasuredRun& c : runs) {
     progress.now(c.text());
     MetaTarget target(c.device);
     Workload work(c, DeviceType::meta, make_model);
     work.run();
-    record["results"].push_back(result_of(c, *work.compilation()));
+    for (const Trainer::Replayed& r : work.trainer().replayed()) record["results"].push_back(result_of(c, r));
     if (!options.dump.empty())
       dump = compile::dump_text(*work.compilation(), "sinter compile model: " + c.text(), options.dump);
   }

@@ -14,7 +14,8 @@ View compile_view(const Json& record) {
     Table t;
     std::string passes = r.at("config").value("passes", "all");
     t.title = "Compiled for " + r.value("device", "?") + ": " + config_text(r) +
-              (passes == "all" ? "" : ", passes " + passes);
+              (passes == "all" ? "" : ", passes " + passes) +
+              (r.value("part", "").empty() ? "" : ": " + r.value("part", ""));
     t.columns = {{"pass", true},         {"calls before"}, {"after"},
                  {"bytes moved before"}, {"after"},        {"what it does", true}};
     for (const Json& p : c.at("passes"))

@@ -40,7 +40,9 @@ std::vector<double> Measurement::timed_phase_ms(size_t phase) const { return tim
 bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress& progress) {
   CachingAllocator& allocator = allocator_of(work.device);
   m.phases_ms.resize(size_t(work.phases));
-  Event start(work.device), ends[4] = {Event(work.device), Event(work.device), Event(work.device), Event(work.device)};
+  Event start(work.device);
+  std::vector<std::unique_ptr<Event>> ends;  // by phase
+  for (int p = 0; p < phase_count; ++p) ends.push_back(std::make_unique<Event>(work.device));
   auto begin = steady_ns();
   for (int64_t i = 0; i < work.warmup + timed; ++i) {
     if (interrupted()) return false;
@@ -53,15 +55,16 @@ bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress&
     auto clock = steady_ns();
     if (work.before) work.before();
     start.record();
-    work.run([&](int phase) { ends[phase].record(); });
+    work.run([&](Phase phase) { ends[size_t(phase)]->record(); });
     synchronize(work.device);
     m.wall_ms.push_back(ms_since(clock));
     m.timed.push_back(warm);
-    for (int p = 0; p < work.phases; ++p) m.phases_ms[size_t(p)].push_back(ends[p].ms_since(p ? ends[p - 1] : start));
+    for (size_t p = 0; p < size_t(work.phases); ++p)
+      m.phases_ms[p].push_back(ends[p]->ms_since(p ? *ends[p - 1] : start));
   }
   m.memory = allocator.stats();
   if (work.device == DeviceType::cuda) {  // clocks while it works, not after
-    work.run([](int) {});
+    work.run({});
     m.clocks = gpu_clocks(backend_of(work.device).info().name);
     synchronize(work.device);
   }

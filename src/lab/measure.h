@@ -4,8 +4,8 @@
 
 #include "backend/cuda/cuda.h"
 #include "lab/output.h"
-#include "ops/context.h"
 #include "system/json.h"
+#include "train/trainer.h"
 
 namespace sinter::lab {
 
@@ -31,10 +31,9 @@ struct TimedWork {
   std::string text;  // for the progress line
   int phases;
   int64_t warmup;
-  // One pass; calls back as a phase has been submitted.
-  std::function<void(const std::function<void(int)>&)> run;
-  std::function<void()> before = {};  // submitted ahead of each pass, and seen by the wall clock alone
-  double seconds = 0;                 // stops the timed passes after so long, but not before the third; 0: all of them
+  std::function<void(const Trainer::Mark&)> run;  // one pass
+  std::function<void()> before = {};              // submitted ahead of each pass, and seen by the wall clock alone
+  double seconds = 0;  // stops the timed passes after so long, but not before the third; 0: all of them
 };
 // Fills in all but the loss and the set-up. False if interrupted.
 bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress& progress);

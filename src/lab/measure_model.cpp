@@ -20,7 +20,8 @@ Startup::Startup(const std::string& name) {
   stage("first product (library handle)", [&] { x = matmul(x, x); });
 }
 
-std::optional<Measurement> measure(const RunConfig& c, int64_t timed, const MakeModel& make_model, Progress& progress) {
+std::optional<Measurement> measure(const MeasuredRun& c, int64_t timed, const MakeModel& make_model,
+                                   Progress& progress) {
   Measurement m;
   CachingAllocator& allocator = allocator_of(c.device);
   allocator.release_cached();
@@ -30,13 +31,13 @@ std::optional<Measurement> measure(const RunConfig& c, int64_t timed, const Make
     Workload work(c, c.device, make_model);
     synchronize(c.device);
     m.setup_ms = ms_since(begin);
-    TimedWork passes{c.device, c.text(), phase_count(c), c.warmup, [&](const auto& mark) { work.run(mark); }};
+    TimedWork passes{c.device, c.text(), phases_of(c), c.warmup, [&](const auto& mark) { work.run(mark); }};
     if (!time_passes(passes, timed, m, progress)) return {};
     if (work.loss().defined()) m.loss = item(work.loss());
     compile::CompileTime time;  // a step of micro-batches is several
-    for (const compile::Compiled* c : work.compiled()) {
-      time += c->compile_time();
-      m.compiled = compilation_json(c->compilation(), time);
+    for (const Trainer::Replayed& r : work.trainer().replayed()) {
+      time += r.compiled->compile_time();
+      m.compiled = compilation_json(r.compiled->compilation(), time);
     }
     m.tuning = product_tuning();
   }

@@ -39,7 +39,7 @@ Json largest_json(const plan::MemoryRun& run, int64_t most) {
 
 // Which cards it fits on, and what would make it fit on one: the one named, the one here, or else the largest it does not
 // fit on.
-Json cards_json(const RunConfig& c, const plan::Need& need, const std::string& wanted, const MakeModel& make_model) {
+Json cards_json(const MeasuredRun& c, const plan::Need& need, const std::string& wanted, const MakeModel& make_model) {
   Json fitting = Json::array(), missing = Json::array();
   const plan::Card* card = wanted.empty() ? nullptr : &plan::card_named(wanted);
   plan::Card here{"this GPU", 0, 0};
@@ -67,7 +67,7 @@ Json cards_json(const RunConfig& c, const plan::Need& need, const std::string& w
   return j;
 }
 
-Json result_of(const RunConfig& c, const plan::MemoryRun& run, const plan::Need& need, bool predicted,
+Json result_of(const MeasuredRun& c, const plan::MemoryRun& run, const plan::Need& need, bool predicted,
                const MemoryOptions& options, const MakeModel& make_model) {
   std::vector<plan::PhaseUsage> phases = plan::usage_by_phase(run);
   plan::Usage peak = plan::peak_of(phases);
@@ -92,7 +92,7 @@ Json result_of(const RunConfig& c, const plan::MemoryRun& run, const plan::Need&
 }
 
 // What was predicted, beside what was measured.
-void add_prediction(Json& r, const RunConfig& c, const plan::MemoryRun& run, const plan::Need& need,
+void add_prediction(Json& r, const MeasuredRun& c, const plan::MemoryRun& run, const plan::Need& need,
                     const MakeModel& make_model) {
   plan::MemoryRun dry = plan::run_memory(c, DeviceType::meta, make_model);
   Json predicted = phases_json(plan::usage_by_phase(dry));
@@ -110,7 +110,7 @@ void add_prediction(Json& r, const RunConfig& c, const plan::MemoryRun& run, con
 
 // None if interrupted. The snapshot is handed out, not written: a full disk must not cost the measurement. What does not
 // fit is predicted instead, so that people see why.
-std::optional<Json> run_one(const RunConfig& c, const MemoryOptions& options, bool alone, const MakeModel& make_model,
+std::optional<Json> run_one(const MeasuredRun& c, const MemoryOptions& options, bool alone, const MakeModel& make_model,
                             std::string& snapshot) {
   plan::Need need = plan::predict(c, make_model);
   plan::Fit fit{true, 0, "", ""};
@@ -151,7 +151,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
   sweep = with_defaults(sweep);
   set_up_process(sweep);
-  std::vector<RunConfig> runs = expand(sweep, options.predict ? Device::imagined : Device::present);
+  std::vector<MeasuredRun> runs = expand(sweep, options.predict ? Device::imagined : Device::present);
   check_snapshot(options.snapshot, runs.size());
   check(output.plot.empty() || runs.size() == 1,
         "--plot {}: a timeline is of one configuration, but these flags make {}", output.plot, runs.size());
@@ -166,7 +166,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   Progress progress;
   catch_interrupts();
   std::string snapshot;
-  for (const RunConfig& c : runs) {
+  for (const MeasuredRun& c : runs) {
     progress.now(c.text());
     std::optional<Json> r = run_one(c, options, runs.size() == 1, make_model, snapshot);
     if (!r) break;

@@ -11,7 +11,7 @@ namespace sinter::lab {
 namespace {
 
 // A child that was interrupted has still written what it finished.
-Json results_of_child(const BenchOptions& options, const RunConfig& c, const std::string& passes,
+Json results_of_child(const BenchOptions& options, const MeasuredRun& c, const std::string& passes,
                       const char* extra = nullptr) {
   std::vector<std::string> command = {own_executable(), "bench", "model"};
   std::vector<std::string> flags = flags_of(c);
@@ -30,7 +30,7 @@ Json results_of_child(const BenchOptions& options, const RunConfig& c, const std
 }
 
 // The peer's rows: our fields where they mean the same, null where the peer does not say.
-Json results_of_peer(const BenchOptions& options, const std::string& variant, const RunConfig& c,
+Json results_of_peer(const BenchOptions& options, const std::string& variant, const MeasuredRun& c,
                      const std::string& passes, std::string& note) {
   const ModelConfig& m = c.model;
   auto n = [](int64_t v) { return std::to_string(v); };
@@ -60,7 +60,7 @@ Json results_of_peer(const BenchOptions& options, const std::string& variant, co
   if (reply.is_null()) return Json::array();
   Json results = Json::array();
   for (const Json& theirs : reply["results"]) {
-    RunConfig same = c;
+    MeasuredRun same = c;
     same.pass = pass_named(theirs["pass"]);
     Json r = {{"engine", fmt::format("{} ({})", variant, reply.value("torch", "?"))},
               {"size", m.name},
@@ -92,14 +92,14 @@ void append(Json& to, const Json& from) {
 
 }  // namespace
 
-void bench_against_peers(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record,
+void bench_against_peers(const BenchOptions& options, const std::vector<MeasuredRun>& runs, Json& record,
                          Progress& progress) {
-  for (const RunConfig& c : runs)
+  for (const MeasuredRun& c : runs)
     check(c.model.kv_heads == c.model.heads,
           "--peer with --kv-heads {}: the peers' model has one for each of its {} heads", c.model.kv_heads,
           c.model.heads);
   plan::Peaks peaks(runs[0].device);  // now, so that the children find them in the cache
-  for (const RunConfig& c : runs) peaks.product(c.precision.name);
+  for (const MeasuredRun& c : runs) peaks.product(c.precision.name);
   peaks.copy();
   bool torch = torch_version(options.python).has_value();
   record["notes"] = Json::array();
@@ -110,15 +110,15 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
   }
   // All passes of one shape and dtype share a process on each side.
   struct Group {
-    RunConfig config;
+    MeasuredRun config;
     std::string passes;
   };
   std::vector<Group> groups;
-  auto same_but_pass = [](RunConfig a, const RunConfig& b) {
+  auto same_but_pass = [](MeasuredRun a, const MeasuredRun& b) {
     a.pass = b.pass;
     return to_json(a) == to_json(b);
   };
-  for (const RunConfig& c : runs) {
+  for (const MeasuredRun& c : runs) {
     auto it = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return same_but_pass(g.config, c); });
     if (it == groups.end()) groups.push_back({c, name_of(c.pass)});
     else it->passes += std::string(",") + name_of(c.pass);
@@ -150,15 +150,16 @@ void bench_against_peers(const BenchOptions& options, const std::vector<RunConfi
   }
 }
 
-void bench_warmups(const BenchOptions& options, const std::vector<RunConfig>& runs, Json& record, Progress& progress) {
+void bench_warmups(const BenchOptions& options, const std::vector<MeasuredRun>& runs, Json& record,
+                   Progress& progress) {
   plan::Peaks peaks(runs[0].device);
-  for (const RunConfig& c : runs) peaks.product(c.precision.name);
+  for (const MeasuredRun& c : runs) peaks.product(c.precision.name);
   peaks.copy();
-  RunConfig first = runs[0];
+  MeasuredRun first = runs[0];
   first.warmup = 0;
   progress.now("one-time costs of a fresh process");
   Json itemised = results_of_child(options, first, name_of(first.pass), "--itemise");
-  for (const RunConfig& c : runs) {
+  for (const MeasuredRun& c : runs) {
     if (interrupted()) return;
     progress.now(fmt::format("{}, warm-up {}: fresh process", c.text(), c.warmup));
     append(record["results"], results_of_child(options, c, name_of(c.pass)));

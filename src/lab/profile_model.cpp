@@ -110,10 +110,10 @@ int profile_model(const SweepOptions& given, const ProfileOptions& options, cons
   SweepOptions sweep = with_defaults(given);
   set_up_process(sweep);
   check(sweep.warmup.size() == 1, "--warmup: give one number of untimed passes; `bench model` compares several");
-  std::vector<RunConfig> runs = expand(sweep);
+  std::vector<MeasuredRun> runs = expand(sweep);
   check_options(options, output, runs.size());
   auto subject = [&](size_t i) {
-    const RunConfig& c = runs[i];
+    const MeasuredRun& c = runs[i];
     Json config = to_json(c);
     config["attention_why"] = c.attention_why;
     plan::Need need = plan::predict(c, make_model);

@@ -68,7 +68,8 @@ class Analysis {
 
   Json phases() const {
     Json list = Json::array();
-    for (const char* name : phase_names) {
+    for (int i = 0; i < phase_count; ++i) {
+      const char* name = name_of(Phase(i));
       Activities a = where([&](const Activity& x) { return phase_of(x) == name; });
       if (!a.empty()) list.push_back(phase(name, a));
     }

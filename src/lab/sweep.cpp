@@ -39,7 +39,7 @@ void check_range(const char* flag, int64_t v, int64_t low, int64_t high) {
   check(v <= high, "--{} {} is beyond what sinter is made for; the most is {}", flag, v, high);
 }
 
-void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
+void check_run(const MeasuredRun& c, const SweepOptions& o, Device device) {
   const ModelConfig& m = c.model;
   check_range("d-model", m.d_model, 1, 1 << 20);
   check_range("d-ff", m.d_ff, 1, 1 << 22);
@@ -72,7 +72,7 @@ void check_run(const RunConfig& c, const SweepOptions& o, Device device) {
         *o.max_token_id, *o.max_token_id + 1);
 }
 
-void choose(RunConfig& c, AttentionKind wanted, bool deterministic) {
+void choose(MeasuredRun& c, AttentionKind wanted, bool deterministic) {
   c.model.attention = {wanted, deterministic, 0};
   if (c.model.heads < 1) return;  // check_run will say so
   AttentionChoice choice = choose_attention(wanted, c.device, c.model.head_dim());
@@ -109,7 +109,7 @@ std::vector<ModelConfig> shapes(const SweepOptions& o) {
 
 }  // namespace
 
-Json to_json(const RunConfig& c) {
+Json to_json(const MeasuredRun& c) {
   const ModelConfig& m = c.model;
   Json j = {{"device", name_of(c.device)}};
   if (m.name != "custom") j["size"] = m.name;
@@ -140,7 +140,7 @@ Json to_json(const RunConfig& c) {
   return j;
 }
 
-std::vector<std::string> flags_of(const RunConfig& c) {
+std::vector<std::string> flags_of(const MeasuredRun& c) {
   std::vector<std::string> flags;
   Json fields = to_json(c);
   for (const auto& [name, value] : fields.items()) {
@@ -208,8 +208,8 @@ void set_up_process(const SweepOptions& o) {
   cpu::set_threads(int(*o.threads));
 }
 
-std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
-  std::vector<RunConfig> runs;
+std::vector<MeasuredRun> expand(const SweepOptions& o, Device existence) {
+  std::vector<MeasuredRun> runs;
   for (const std::string& passes : o.passes) compile::passes_named(passes);
   bool compiled = std::find(o.mode.begin(), o.mode.end(), "compiled") != o.mode.end();
   check(compiled || o.memory_budget.value_or(0) == 0,
@@ -231,13 +231,16 @@ std::vector<RunConfig> expand(const SweepOptions& o, Device existence) {
             for (const std::string& attention : o.attention)
               for (const std::string& mode : o.mode)
                 for (const std::string& passes : mode == "eager" ? std::vector<std::string>{"all"} : o.passes) {
-                  double budget = mode == "eager" ? 0 : o.memory_budget.value_or(0);
-                  runs.push_back({model, batch, device, precision_named(dtype), pass_named(pass), mode_named(mode),
-                                  passes, budget, warmup, *o.steps, uint64_t(*o.seed), *o.lr, *o.clip, ""});
-                  runs.back().accumulate = o.accumulate.value_or(1);
-                  runs.back().no_tune = o.no_tune.value_or(false);
-                  choose(runs.back(), attention_named(attention), o.deterministic.value_or(false));
-                  check_run(runs.back(), o, existence);
+                  MeasuredRun run;
+                  run.model = model, run.batch = batch, run.device = device;
+                  run.precision = precision_named(dtype), run.pass = pass_named(pass), run.mode = mode_named(mode);
+                  run.passes = passes, run.memory_budget = mode == "eager" ? 0 : o.memory_budget.value_or(0);
+                  run.seed = uint64_t(*o.seed), run.lr = *o.lr, run.clip = *o.clip;
+                  run.accumulate = o.accumulate.value_or(1);
+                  run.warmup = warmup, run.steps = *o.steps, run.no_tune = o.no_tune.value_or(false);
+                  choose(run, attention_named(attention), o.deterministic.value_or(false));
+                  check_run(run, o, existence);
+                  runs.push_back(std::move(run));
                 }
   }
   check(runs.size() <= 10000, "these lists make {} configurations; 10000 are the most", runs.size());

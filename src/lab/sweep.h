@@ -5,8 +5,13 @@
 
 namespace sinter::lab {
 
-Json to_json(const RunConfig& c);
-std::vector<std::string> flags_of(const RunConfig& c);  // that make bench model run this and nothing else
+// A run, and how to measure it.
+struct MeasuredRun : RunConfig {
+  int64_t warmup = 5, steps = 10;
+  bool no_tune = false;  // products take the library's first guess
+};
+Json to_json(const MeasuredRun& c);
+std::vector<std::string> flags_of(const MeasuredRun& c);  // that make bench model run this and nothing else
 
 // Empty lists and options were not given.
 struct SweepOptions {
@@ -60,6 +65,6 @@ void set_up_process(const SweepOptions& o);  // what holds for all of it: --thre
 enum class Device { present, imagined };  // an imagined one need not be in this machine
 // Every combination, each checked. Attention varies fastest and then the dtype, so that variants to compare stand
 // together.
-std::vector<RunConfig> expand(const SweepOptions& o, Device device = Device::present);
+std::vector<MeasuredRun> expand(const SweepOptions& o, Device device = Device::present);
 
 }  // namespace sinter::lab

@@ -10,10 +10,11 @@
 namespace sinter {
 
 Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
-    : parameters_(parameters), options_(options) {
+    : parameters_(parameters), options_(options), learning_rate_(options.learning_rate) {
   check(parameters.trainable_size() > 0, "the optimizer has nothing to train: every parameter is frozen");
   CategoryScope scope(MemoryCategory::optimizer);
   state_ = zeros({step_state_size}, DType::f64, parameters.options().device);
+  fill(slice(state_, 0, state_lr, 1), learning_rate_);
   fill(slice(state_, 0, state_loss_scale, 1), options.loss_scaling ? options.initial_loss_scale : 1);
 }
 
@@ -87,6 +88,19 @@ void Sgd::update(int64_t b, int64_t e) {
   // Without momentum the kernel never touches its buffer; the gradient stands in for it.
   Tensor momentum = momentum_.defined() ? part(momentum_, b, e) : grad;
   run(ops::sgd, Attrs::of(attrs_), {part(parameters_.master(), b, e), grad, momentum, state_}, b, e);
+}
+
+MakeOptimizer make_adamw(AdamWOptions options) {
+  return [options](Parameters& parameters, bool loss_scaling) mutable -> std::unique_ptr<Optimizer> {
+    options.loss_scaling = loss_scaling;
+    return std::make_unique<AdamW>(parameters, options);
+  };
+}
+MakeOptimizer make_sgd(SgdOptions options) {
+  return [options](Parameters& parameters, bool loss_scaling) mutable -> std::unique_ptr<Optimizer> {
+    options.loss_scaling = loss_scaling;
+    return std::make_unique<Sgd>(parameters, options);
+  };
 }
 
 double cosine_schedule(int64_t step, double peak, double floor, int64_t warmup, int64_t total) {

@@ -1,13 +1,17 @@
 // Optimizers over the flat buffers. Learning rate, step count, clipping and loss scale live on the device (StepState), so a
 // step never waits for the host.
 #pragma once
+#include <functional>
+#include <memory>
+
 #include "nn/parameters.h"
 
 namespace sinter {
 
 struct OptimizerOptions {
-  double max_norm = 0;        // clip the global gradient norm to this; 0: no clipping
-  bool loss_scaling = false;  // fp16: dynamic, decided on the device
+  double learning_rate = 1e-3;  // until set_learning_rate() says otherwise
+  double max_norm = 0;          // clip the global gradient norm to this; 0: no clipping
+  bool loss_scaling = false;    // fp16: dynamic, decided on the device
   double initial_loss_scale = 65536;
 };
 
@@ -35,7 +39,7 @@ class Optimizer {
   Tensor state_;
 
  private:
-  double learning_rate_ = -1;
+  double learning_rate_;
 };
 
 struct AdamWOptions : OptimizerOptions {
@@ -64,6 +68,11 @@ class Sgd : public Optimizer {
   SgdAttrs attrs_;
   Tensor momentum_;
 };
+
+// Whoever runs passes makes an optimizer only where one is needed, and knows whether losses are scaled.
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(Parameters&, bool loss_scaling)>;
+MakeOptimizer make_adamw(AdamWOptions options);
+MakeOptimizer make_sgd(SgdOptions options);
 
 // Linear warm-up to the peak over `warmup` steps, then a cosine down to `floor` at `total`. Steps count from 0.
 double cosine_schedule(int64_t step, double peak, double floor, int64_t warmup, int64_t total);

@@ -84,9 +84,9 @@ MemoryRun run_memory(const RunConfig& c, DeviceType where, const MakeModel& make
   try {
     Workload work(c, where, make_model);
     end_phase("init");
-    work.run([&](int phase) { end_phase(phase_names[phase]); });
+    work.run([&](Phase phase) { end_phase(name_of(phase)); });
     std::map<uint32_t, int64_t> after_first = held_by_range(allocator);
-    work.run([&](int phase) { end_phase(std::string(phase_names[phase]) + " 2"); });
+    work.run([&](Phase phase) { end_phase(std::string(name_of(phase)) + " 2"); });
     for (auto [range, bytes] : held_by_range(allocator))
       if (int64_t more = bytes - after_first[range]; more > 0) run.leaks.emplace_back(range, more);
     if (where == DeviceType::cuda) {

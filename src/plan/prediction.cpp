@@ -23,8 +23,8 @@ Need predict(const RunConfig& c, const MakeModel& make_model) try {
   Need need;
   {
     Workload work(c, DeviceType::meta, make_model);
-    need.parameters = work.parameters().count();
-    need.tensors = int64_t(work.parameters().entries().size());
+    need.parameters = work.trainer().parameters().count();
+    need.tensors = int64_t(work.trainer().parameters().entries().size());
     work.run();
     need.first = allocator.stats();
     allocator.reset_peak();

@@ -1,7 +1,6 @@
 #include "train/run_config.h"
 
 #include "core/check.h"
-#include "train/attention_passes.h"
 
 namespace sinter {
 
@@ -13,7 +12,12 @@ Mode mode_named(const std::string& name) {
 }
 
 const char* name_of(Pass p) {
-  return p == Pass::forward ? "forward" : p == Pass::forward_backward ? "forward-backward" : "step";
+  static const char* const names[pass_count] = {"forward", "evaluate", "forward-backward", "step"};
+  return names[int(p)];
+}
+const char* name_of(Phase p) {
+  static const char* const names[phase_count] = {"forward", "backward", "optimizer", "pass"};
+  return names[int(p)];
 }
 
 Pass pass_named(const std::string& name) {
@@ -34,14 +38,14 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
   o.precision = precision;
   o.device = where;
   o.seed = seed;
-  o.adamw.max_norm = clip;
-  if (mode == Mode::compiled) o.compiled = compile_options();
-  return o;
-}
-
-compile::CompileOptions RunConfig::compile_options() const {
-  compile::CompileOptions o = with_attention(compile::passes_named(passes), model.attention);
-  o.memory_budget = int64_t(memory_budget * 1024 * 1024 * 1024);
+  AdamWOptions adamw;
+  adamw.learning_rate = lr;
+  adamw.max_norm = clip;
+  o.optimizer = make_adamw(adamw);
+  if (mode == Mode::compiled) {
+    o.compiled = compile::passes_named(passes);
+    o.compiled->memory_budget = int64_t(memory_budget * 1024 * 1024 * 1024);
+  }
   return o;
 }
 
@@ -53,13 +57,6 @@ std::string RunConfig::text() const {
                      : passes == "all"   ? "compiled "
                                          : "compiled (" + passes + ") ",
                      name_of(pass));
-}
-
-std::string maths_text(const Precision& p) {
-  if (p.compute)
-    return fmt::format("{} mixed precision: {} products, fp32 sums, masters and gradients", p.name, p.name);
-  if (p.math == MathMode::tf32) return "fp32 data, tf32 tensor-core products";
-  return p.name + " throughout";
 }
 
 }  // namespace sinter

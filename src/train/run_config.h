@@ -1,8 +1,6 @@
-// What to run: one configuration.
+// What a run consists of: one configuration.
 #pragma once
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "train/trainer.h"
 
@@ -11,8 +9,8 @@ namespace sinter {
 enum class Mode { eager, compiled };  // calls run as they are made, or the pass is traced once and replayed
 const char* name_of(Mode m);
 Mode mode_named(const std::string& name);
-enum class Pass { forward, forward_backward, step };
 const char* name_of(Pass p);
+const char* name_of(Phase p);
 Pass pass_named(const std::string& name);
 DeviceType device_named(const std::string& name);  // refuses cuda where there is none, with the reason
 
@@ -25,17 +23,13 @@ struct RunConfig {
   Mode mode = Mode::eager;
   std::string passes = "all";  // of the compiler, as compile::passes_named takes them
   double memory_budget = 0;    // GiB that a compiled pass may take; 0: no limit
-  int64_t warmup = 5, steps = 10;
   uint64_t seed = 0;
   double lr = 1e-4, clip = 0;
   std::string attention_why;  // how model.attention came to be
   int64_t accumulate = 1;     // micro-batches of `batch` sequences that make a step
-  bool no_tune = false;       // products take the library's first guess
 
   TrainerOptions trainer_options(DeviceType where) const;
-  compile::CompileOptions compile_options() const;
   std::string text() const;  // "small, batch 4, ctx 256, bf16, flash attention, step"
 };
-std::string maths_text(const Precision& p);
 
 }  // namespace sinter

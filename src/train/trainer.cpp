@@ -6,78 +6,33 @@
 
 namespace sinter {
 
-Precision precision_named(const std::string& name) {
-  if (name == "fp32") return {name, DType::f32, {}, MathMode::full, false};
-  if (name == "tf32") return {name, DType::f32, {}, MathMode::tf32, false};
-  if (name == "bf16") return {name, DType::f32, DType::bf16, MathMode::full, false};
-  if (name == "fp16") return {name, DType::f32, DType::f16, MathMode::full, true};
-  if (name == "fp64") return {name, DType::f64, {}, MathMode::full, false};
-  fail_with(ErrorKind::usage, "--dtype {}: unknown; choose fp32, tf32, bf16 or fp16", name);
-}
-
-void check_supported(const Precision& p, DeviceType device) {
-  if (device == DeviceType::cpu) {
-    check(p.math != MathMode::tf32, "--dtype tf32: only CUDA tensor cores have it; use --dtype fp32 on the CPU");
-    return;
-  }
-  if (device != DeviceType::cuda) return;
-  check(p.master != DType::f64, "--dtype fp64: only on the CPU, for checks");
-  int cc = backend_of(device).info().compute_capability;
-  check(p.compute != DType::bf16 || cc >= 80,
-        "--dtype bf16: this GPU (compute capability {}.{}) has no bf16; use --dtype fp16", cc / 10, cc % 10);
-  check(p.math != MathMode::tf32 || cc >= 80,
-        "--dtype tf32: this GPU (compute capability {}.{}) has no tf32; use --dtype fp32", cc / 10, cc % 10);
-}
-
-Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, DeviceType device) {
-  check(batch > 0, "--batch must be at least 1, not {}", batch);
-  check(ctx > 0, "--ctx must be at least 1, not {}", ctx);
-  Range range("batch");
-  Batch b{empty({batch, ctx}, DType::i64, device), empty({batch, ctx}, DType::i64, device)};
-  fill_integers(b.tokens, seed, 1, 0, vocab);
-  fill_integers(b.targets, seed, 2, 0, vocab);
-  return b;
-}
-
-Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch,
-                      int64_t ctx, int64_t vocab, DeviceType device) {
-  for (auto* ids : {&tokens, &targets})
-    for (int64_t id : *ids)
-      check(id >= 0 && id < vocab, "token id {} is outside the vocabulary of {}; use --vocab {} or more", id, vocab,
-            id + 1);
-  return {from_vector(tokens, {batch, ctx}, device), from_vector(targets, {batch, ctx}, device)};
-}
-
 Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const MakeModel& make_model)
     : options_(options),
       parameters_({options.device, options.precision.master, options.precision.compute, options.seed}) {
   validate(config);
   check_supported(options.precision, options.device);
-  options_.adamw.loss_scaling = options.precision.loss_scaling;
-  if (options_.compiled) options_.compiled = with_attention(*options_.compiled, config.attention);
+  if (options_.compiled) {
+    options_.compiled = with_attention(*options_.compiled, config.attention);
+    arena_ = std::make_shared<compile::Arena>(options.device);
+  }
   Range range("init", RangeKind::phase);
   model_ = make_model(config, parameters_);
   parameters_.allocate();
 }
 
 Tensor Trainer::logits(const Batch& batch) const {
-  Range range("forward", RangeKind::phase);
-  NoGrad off;
   Autocast precision(options_.precision.compute);
   Scoped math(context().math, options_.precision.math);
-  return model_->logits(batch.tokens);
+  return model_->logits(batch.tokens());
 }
 
 Tensor Trainer::loss(const Batch& batch) const {
   Range range("forward", RangeKind::phase);
+  Tensor l = logits(batch);
   Autocast precision(options_.precision.compute);
-  Scoped math(context().math, options_.precision.math);
-  Tensor logits = model_->logits(batch.tokens);
   Range loss_range("loss");
-  return cross_entropy(logits, batch.targets);
+  return cross_entropy(l, batch.targets());
 }
-
-void Trainer::backward(const Tensor& loss) { backward(loss, {}); }
 
 void Trainer::backward(const Tensor& loss, const Tensor& share) {
   Range range("backward", RangeKind::phase);
@@ -87,82 +42,113 @@ void Trainer::backward(const Tensor& loss, const Tensor& share) {
   sinter::backward(loss, seed);
 }
 
-void Trainer::optimizer_step(double learning_rate) {
-  optimizer().set_learning_rate(learning_rate);
-  update();
+// What is traced, and what eager mode runs. Gradients are forgotten at the beginning, so that a trace holds whatever was run before it, and after
+// the update, so that it need not store them. Micro-batches add their losses up outside the arena, which the next one overwrites.
+Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mark) {
+  auto done = [&](Phase phase) {
+    if (mark) mark(phase);
+  };
+  bool trains = pass == Pass::forward_backward || pass == Pass::step;
+  if (trains && (part == only || part == first)) parameters_.zero_grad();
+  Tensor result;
+  {
+    Scoped tape(context().grad_enabled, trains);
+    if (pass == Pass::forward) {
+      Range range("forward", RangeKind::phase);
+      result = logits(batch);
+    } else {
+      result = loss(batch);
+    }
+  }
+  done(Phase::forward);
+  if (trains) {
+    backward(result, part == only ? Tensor() : share_);
+    done(Phase::backward);
+  }
+  if (part != only) {
+    NoGrad off;
+    add_into(loss_sum_, mul(result.detach(), share_));
+  }
+  if (pass == Pass::step && (part == only || part == last)) {
+    optimizer().step();
+    parameters_.zero_grad();
+    done(Phase::optimizer);
+  }
+  return part == only ? result.detach() : loss_sum_;
 }
 
-void Trainer::update() {
-  optimizer().step();
-  parameters_.zero_grad();
+// A trace can make nothing that outlives it, but gradients. The 16-bit copies are refreshed around it, or every replay would do it again.
+void Trainer::make_what_lasts(Pass pass) {
+  if (pass == Pass::step) optimizer().allocate();
+  else if (pass == Pass::forward_backward && options_.precision.loss_scaling) optimizer();  // its state holds the scale
+  parameters_.refresh_stale_low_copy();
 }
 
-void Trainer::before_trace(bool with_optimizer) {
-  if (with_optimizer) optimizer().allocate();
-  else if (options_.precision.loss_scaling) optimizer();  // its state holds the scale
-  before_replay();                                        // or the trace would refresh the copies every time
+Tensor Trainer::run(Pass pass, Part part, const Batch& batch, const Mark& mark) {
+  if (!options_.compiled) return submit(pass, part, batch, mark);
+  make_what_lasts(pass);
+  auto& compiled = compiled_[size_t(pass)][part];
+  if (!compiled) {
+    auto traced = [this, pass, part](const std::vector<Tensor>& in) {
+      return std::vector{submit(pass, part, {in[0]}, {})};
+    };
+    compiled = std::make_unique<compile::Compiled>(traced, options_.device, *options_.compiled, arena_);
+  }
+  Tensor result = (*compiled)({batch.ids})[0];
+  if (pass == Pass::step) parameters_.low_copy_is_current();  // a replay does not say so
+  return result;
 }
 
-double Trainer::step(const Batch& batch, double learning_rate) { return step(std::span(&batch, 1), learning_rate); }
+Tensor Trainer::run(Pass pass, std::span<const Batch> batches, const Mark& mark) {
+  check(!batches.empty(), "a pass needs at least one micro-batch");
+  std::optional<Range> range;
+  if (pass == Pass::step) range.emplace("step");
+  bool whole = options_.compiled || batches.size() > 1;
+  Mark phases = whole ? Mark() : mark;
+  Tensor result;
+  if (batches.size() == 1 || pass == Pass::forward) {
+    for (const Batch& b : batches) result = run(pass, only, b, phases);
+  } else {
+    if (!share_.defined()) {
+      share_ = empty({}, options_.precision.master, options_.device);
+      loss_sum_ = empty({}, options_.precision.master, options_.device);
+    }
+    fill(share_, 1 / double(batches.size()));
+    fill(loss_sum_, 0);
+    for (const Batch& b : batches) {
+      bool ends = &b == &batches.back() && pass == Pass::step,
+           begins = &b == &batches.front() && pass != Pass::evaluate;
+      result = run(pass, ends ? last : begins ? first : later, b, phases);
+    }
+  }
+  if (mark && whole) mark(Phase::whole);
+  return result;
+}
 
 double Trainer::step(std::span<const Batch> micro_batches, double learning_rate) {
-  return item(submit_step(micro_batches, learning_rate));
-}
-
-Tensor Trainer::submit_step(std::span<const Batch> batches, double learning_rate) {
-  check(!batches.empty(), "a step needs at least one micro-batch");
-  Range range("step");
   optimizer().set_learning_rate(learning_rate);
-  if (batches.size() == 1) return run(whole, batches[0]);
-  if (!share_.defined()) {
-    share_ = empty({}, options_.precision.master, options_.device);
-    loss_sum_ = empty({}, options_.precision.master, options_.device);
-  }
-  fill(share_, 1 / double(batches.size()));
-  fill(loss_sum_, 0);
-  for (const Batch& b : batches.first(batches.size() - 1)) run(accumulate, b);
-  return run(finish, batches.back());
+  return item(run(Pass::step, micro_batches));
 }
 
-Tensor Trainer::run(Part part, const Batch& batch) {
-  std::vector<Tensor> result;
-  if (!options_.compiled) {
-    result = traced(part, batch);
-  } else {
-    if (!compiled_[part]) {
-      before_trace(true);
-      if (!arena_) arena_ = std::make_shared<compile::Arena>(options_.device);
-      auto step = [this, part](const std::vector<Tensor>& in) { return traced(part, {in[0], in[1]}); };
-      compiled_[part] = std::make_unique<compile::Compiled>(step, options_.device, *options_.compiled, arena_);
-    }
-    before_replay();
-    result = (*compiled_[part])({batch.tokens, batch.targets});
-    after_replay();
-  }
-  return part == whole ? result[0] : loss_sum_;
+compile::Graph Trainer::trace(Pass pass, const Batch& batch) {
+  std::optional<Range> range;
+  if (pass == Pass::step) range.emplace("step");
+  make_what_lasts(pass);
+  auto traced = [&](const std::vector<Tensor>& in) { return std::vector{submit(pass, only, {in[0]}, {})}; };
+  return compile::trace(traced, {batch.ids}, options_.device);
 }
 
-// What is traced, and what eager mode runs. Micro-batches add their losses up outside the arena, which the next one overwrites.
-std::vector<Tensor> Trainer::traced(Part part, const Batch& batch) {
-  Tensor l = loss(batch);
-  backward(l, part == whole ? Tensor() : share_);
-  if (part != whole) {
-    NoGrad off;
-    add_into(loss_sum_, mul(l.detach(), share_));
-  }
-  if (part != accumulate) update();
-  return part == whole ? std::vector{l.detach()} : std::vector<Tensor>{};
+std::vector<Trainer::Replayed> Trainer::replayed() const {
+  static const char* const names[part_count] = {"", "first micro-batch", "later micro-batches", "last micro-batch"};
+  std::vector<Replayed> all;
+  for (const auto& parts : compiled_)
+    for (size_t i = 0; i < part_count; ++i)
+      if (parts[i]) all.push_back({names[i], parts[i].get()});
+  return all;
 }
 
-std::vector<const compile::Compiled*> Trainer::compiled_steps() const {
-  std::vector<const compile::Compiled*> steps;
-  for (const auto& c : compiled_)
-    if (c) steps.push_back(c.get());
-  return steps;
-}
-
-AdamW& Trainer::optimizer() {
-  if (!optimizer_) optimizer_ = std::make_unique<AdamW>(parameters_, options_.adamw);
+Optimizer& Trainer::optimizer() {
+  if (!optimizer_) optimizer_ = options_.optimizer(parameters_, options_.precision.loss_scaling);
   return *optimizer_;
 }
 

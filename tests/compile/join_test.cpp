@@ -50,10 +50,11 @@ class Apart : public Model {
 };
 
 struct ApartStep : ModelStep {
-  explicit ApartStep(const char* dtype, DeviceType device = cpu)
+  explicit ApartStep(const char* dtype, DeviceType device = cpu, std::optional<compile::CompileOptions> compiled = {})
       : ModelStep(
             {.d_model = 32, .d_ff = 48, .layers = 1, .heads = 4, .vocab = 61, .ctx = 12}, dtype,
-            [](const ModelConfig& m, Parameters& p) { return std::make_unique<Apart>(m, p); }, device) {}
+            [](const ModelConfig& m, Parameters& p) { return std::make_unique<Apart>(m, p); }, device,
+            std::move(compiled)) {}
 };
 
 int products_in(const compile::Graph& g) {
@@ -64,9 +65,9 @@ int products_in(const compile::Graph& g) {
 TEST(Join, AModelThatDeclaresItsWeightsApart) {
   for (const char* dtype : {"fp32", "bf16"}) {
     ApartStep model(dtype), exact("fp64");
-    model({}), exact({});
+    model.run(), exact.run();
     Values eager = model.gradient(), reference = exact.gradient();
-    auto step = compiled_for_cuda([&](const auto& in) { return model(in); }, {});
+    auto step = compiled_for_cuda(model.graph());
     EXPECT_EQ(products_in(step->graph()), 3 * 5) << "q|k|v, o, gate|up, down, head, each forward and twice backward";
     expect_reads_of_written(step->graph());
     GeneratedKernels kernels;
@@ -85,18 +86,10 @@ TEST(Join, AModelThatDeclaresItsWeightsApart) {
 // Joined gradients go into their updates as any other: planned only, there is no such kernel here.
 TEST(Join, LeavesNothingToStoreOfGradientsThatAreFolded) {
   MetaTarget target(DeviceType::cuda);
-  ApartStep model("bf16", DeviceType::meta);
-  model.trainer->optimizer().set_learning_rate(1e-3);
-  compile::Compiled step(
-      [&](const auto&) {
-        Tensor loss = model.trainer->loss(model.batch);
-        model.trainer->backward(loss);
-        model.trainer->optimizer_step(1e-3);
-        return std::vector{loss.detach()};
-      },
-      DeviceType::meta);
-  step({});
+  ApartStep model("bf16", DeviceType::meta, compile::CompileOptions{});
+  model.trainer->run(Pass::step, model.batch);
   int folded = 0;
+  const compile::Compiled& step = *model.trainer->replayed()[0].compiled;
   for (const compile::Node& n : step.compilation().executable->graph().nodes) folded += n.op == &ops::adamw_product;
   EXPECT_EQ(folded, 4) << "q|k|v, o, gate|up, down";
 }

@@ -26,11 +26,9 @@ int packed_in(const compile::Graph& g) {
 
 TEST(PackProducts, TakesLargeOnesOfTheCpu) {
   auto packed = [](const char* dtype, int64_t ctx, const char* passes) {
-    ModelStep step(config(ctx), dtype, make_transformer);
-    compile::Compiled compiled([&](const auto& in) { return step(in); }, DeviceType::cpu,
-                               compile::passes_named(passes));
-    compiled({});
-    return packed_in(compiled.compilation().executable->graph());
+    ModelStep step(config(ctx), dtype, make_transformer, DeviceType::cpu, compile::passes_named(passes));
+    step.run();
+    return packed_in(step.trainer->replayed()[0].compiled->compilation().executable->graph());
   };
   EXPECT_EQ(packed("fp32", 48, "pack"), 15) << "five weights: forward, and two gradients";
   EXPECT_EQ(packed("fp32", 24, "pack"), 6) << "of q, k and v, and of the gates: the others have fewer than 2^22 terms";
@@ -38,15 +36,14 @@ TEST(PackProducts, TakesLargeOnesOfTheCpu) {
   EXPECT_EQ(packed("bf16", 48, "pack"), 0) << "it multiplies fp32 only";
   EXPECT_EQ(packed("fp32", 48, "dce"), 0);
   ModelStep step(config(48), "fp32", make_transformer);
-  EXPECT_EQ(packed_in(compiled_for_cuda([&](const auto& in) { return step(in); }, {}, {})->graph()), 0);
+  EXPECT_EQ(packed_in(compiled_for_cuda(step.graph())->graph()), 0);
 }
 
 TEST(PackProducts, ChangesNothingButRounding) {
-  ModelStep eager(config(48), "fp32", make_transformer), step(config(48), "fp32", make_transformer);
-  double loss = item(eager({})[0]);
-  compile::Compiled compiled([&](const auto& in) { return step(in); }, DeviceType::cpu,
-                             compile::passes_named("pack+plan"));
-  for (int i = 0; i < 2; ++i) EXPECT_NEAR(item(compiled({})[0]), loss, 1e-5 * loss);
+  ModelStep eager(config(48), "fp32", make_transformer),
+      step(config(48), "fp32", make_transformer, DeviceType::cpu, compile::passes_named("pack+plan"));
+  double loss = eager.run();
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR(step.run(), loss, 1e-5 * loss);
   EXPECT_LT(normwise_error(step.gradient(), eager.gradient()), 1e-5);
 }
 

@@ -92,9 +92,9 @@ TEST(BadPrecisions, AreRefused) {
 TEST(BadTokens, ReachTheUserWithTheirPlace) {
   TrainerOptions o;
   Trainer t(good(), o, make_transformer);
-  Batch b{from_vector<int64_t>({1, 61}, {1, 2}, DeviceType::cpu),
-          from_vector<int64_t>({1, 2}, {1, 2}, DeviceType::cpu)};
-  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { t.loss(b); }), {"embedding", "61", "--vocab", "in forward"}));
+  Batch b{from_vector<int64_t>({1, 61, 1, 2}, {2, 1, 2}, DeviceType::cpu)};
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { t.run(Pass::evaluate, b); }),
+                       {"embedding", "61", "--vocab", "in forward"}));
 }
 
 }  // namespace

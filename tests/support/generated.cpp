@@ -27,7 +27,10 @@ std::string text_of(const std::filesystem::path& path) {
 
 std::unique_ptr<compile::Executable> compiled_for_cuda(const compile::Step& step, const std::vector<Tensor>& inputs,
                                                        const std::vector<std::string>& without) {
-  compile::Graph g = compile::trace(step, inputs, DeviceType::cpu);
+  return compiled_for_cuda(compile::trace(step, inputs, DeviceType::cpu), without);
+}
+
+std::unique_ptr<compile::Executable> compiled_for_cuda(compile::Graph g, const std::vector<std::string>& without) {
   g.target = DeviceType::cuda;
   for (const compile::Pass& p : compile::all_passes())
     if (std::find(without.begin(), without.end(), p.name) == without.end()) p.run(g);

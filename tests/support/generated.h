@@ -9,7 +9,9 @@
 
 namespace sinter {
 
-// The step's graph as `passes` leave it for a GPU, with memory on the CPU.
+// A step's graph as the passes leave it for a GPU, with memory on the CPU.
+std::unique_ptr<compile::Executable> compiled_for_cuda(compile::Graph graph,
+                                                       const std::vector<std::string>& without = {});
 std::unique_ptr<compile::Executable> compiled_for_cuda(const compile::Step& step, const std::vector<Tensor>& inputs,
                                                        const std::vector<std::string>& without = {});
 

@@ -6,7 +6,7 @@
 #include "plan/prediction.h"
 #include "support/gpu.h"
 #include "support/values.h"
-#include "train/trainer.h"
+#include "train/workload.h"
 
 namespace sinter {
 namespace {
@@ -23,7 +23,9 @@ TrainerOptions options(const char* dtype, DeviceType device, double clip = 0) {
   o.precision = precision_named(dtype);
   o.device = device;
   o.seed = 1;
-  o.adamw.max_norm = clip;
+  AdamWOptions adamw;
+  adamw.max_norm = clip;
+  o.optimizer = make_adamw(adamw);
   return o;
 }
 
@@ -39,7 +41,7 @@ TEST(Accumulation, TakesTheMeanOverMicroBatches) {
   for (uint64_t i = 0; i < 3; ++i) {
     Batch b = random_batch(4, 12, 61, i, DeviceType::cpu);
     std::vector<Batch> quarters;
-    for (int64_t q = 0; q < 4; ++q) quarters.push_back({slice(b.tokens, 0, q, 1), slice(b.targets, 0, q, 1)});
+    for (int64_t q = 0; q < 4; ++q) quarters.push_back({slice(b.ids, 1, q, 1)});
     EXPECT_NEAR(whole.step(b, 1e-3), parts.step(quarters, 1e-3), 1e-12);
   }
   EXPECT_TRUE(near(whole.parameters().master().detach(), parts.parameters().master().detach(), 0, 1e-10));
@@ -95,7 +97,7 @@ TEST(Accumulation, TracesEachKindOnce) {
   Trainer t(little(), o, make_transformer);
   auto traces = [&] {
     size_t all = 0;
-    for (const compile::Compiled* c : t.compiled_steps()) all += c->traces();
+    for (const Trainer::Replayed& r : t.replayed()) all += r.compiled->traces();
     return all;
   };
   t.step(batches(2, 2, 1, DeviceType::cpu), 1e-3);
@@ -113,15 +115,15 @@ TEST(Accumulation, TakesTheArenaOfTheLargestTrace) {
   TrainerOptions o = options("bf16", DeviceType::cpu);
   o.compiled.emplace();
   Trainer t(little(), o, make_transformer);
-  t.before_trace(true);
+  t.optimizer().allocate();
   t.parameters().allocate_grad();
   int64_t lasting = allocator.stats().allocated - before, largest = 0, sum = 0;
   auto micro_batches = batches(2, 8, 1, DeviceType::cpu);
   int64_t inputs = allocator.stats().allocated - before - lasting;
   t.step(micro_batches, 1e-3);
-  for (const compile::Compiled* c : t.compiled_steps()) {
-    ASSERT_EQ(c->traces(), 1u);
-    int64_t bytes = c->compilation().executable->graph().arena_bytes;
+  for (const Trainer::Replayed& r : t.replayed()) {
+    ASSERT_EQ(r.compiled->traces(), 1u);
+    int64_t bytes = r.compiled->compilation().executable->graph().arena_bytes;
     largest = std::max(largest, bytes), sum += bytes;
   }
   int64_t scalars = 2 * 512;  // the loss and the share

@@ -13,7 +13,7 @@
 #include "support/graph_checks.h"
 #include "support/threads.h"
 #include "support/values.h"
-#include "train/trainer.h"
+#include "train/workload.h"
 
 namespace sinter {
 namespace {
@@ -42,7 +42,9 @@ Trained train(const Case& k, DeviceType device, std::optional<compile::CompileOp
   o.precision = precision_named(k.dtype);
   o.device = device;
   o.seed = 1;
-  o.adamw.max_norm = k.clip;
+  AdamWOptions adamw;
+  adamw.max_norm = k.clip;
+  o.optimizer = make_adamw(adamw);
   o.compiled = std::move(how);
   Trainer t(little(k.attention), o, make_transformer);
   Trained r;
@@ -97,14 +99,14 @@ void expect_gradients_given_back(DeviceType device, const char* dtype) {
     EXPECT_FALSE(compiled.parameters().grad().defined());
     EXPECT_LT(gradients() - before, gradient_bytes / 2) << i;
   }
-  // Eager passes beside compiled ones.
+  // A pass that keeps its gradients has memory for them. A step after it forgets them, and is the one that was traced before.
   Batch batch = random_batch(2, 12, model.vocab, 9, device);
-  for (Trainer* t : {&eager, &compiled}) {
-    t->backward(t->loss(batch));
-    t->optimizer_step(1e-2);
-  }
+  for (Trainer* t : {&eager, &compiled}) t->run(Pass::forward_backward, batch);
   EXPECT_TRUE(compiled.parameters().grad().defined());
+  EXPECT_LE(normwise_error(to_vector(compiled.parameters().grad()), to_vector(eager.parameters().grad())),
+            device == DeviceType::cpu ? 0 : 1e-2);
   EXPECT_NEAR(step(compiled, 3, 10), step(eager, 3, 10), close);
+  EXPECT_EQ(compiled.replayed().back().compiled->traces(), 2u) << "one for each shape";
 }
 TEST(CompiledStep, GivesMemoryOfGradientsBack) { expect_gradients_given_back(DeviceType::cpu, "fp32"); }
 TEST(CompiledStepGpu, GivesMemoryOfGradientsBack) {
@@ -116,20 +118,11 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
   auto check = [](const Case& k, DeviceType target, int least_aside) {
     TrainerOptions o;
     o.precision = precision_named(k.dtype);
-    o.adamw.max_norm = k.clip;
+    AdamWOptions adamw;
+    adamw.max_norm = k.clip;
+    o.optimizer = make_adamw(adamw);
     Trainer t(little(k.attention), o, make_transformer);
-    t.before_trace(true);
-    t.optimizer().set_learning_rate(1e-3);
-    Batch batch = random_batch(2, 12, 61, 1, DeviceType::cpu);
-    compile::Graph g = compile::trace(
-        [&](const auto&) {
-          t.parameters().zero_grad();
-          Tensor l = t.loss(batch);
-          t.backward(l);
-          t.optimizer_step(1e-3);
-          return std::vector{l.detach()};
-        },
-        {}, DeviceType::cpu);
+    compile::Graph g = t.trace(Pass::step, random_batch(2, 12, 61, 1, DeviceType::cpu));
     g.target = target;
     for (const compile::Pass& p : compile::all_passes()) p.run(g);
     compile::order_lanes(g);
@@ -170,17 +163,7 @@ compile::Graph graph_for_cuda(const char* dtype, int64_t layers,
   small.attention = {AttentionKind::flash, false, 0};
   small.layers = layers;
   Trainer t(small, o, make_transformer);
-  t.before_trace(true);
-  t.optimizer().set_learning_rate(1e-3);
-  Batch batch = random_batch(4, small.ctx, small.vocab, 1, DeviceType::meta);
-  compile::Graph g = compile::trace(
-      [&](const auto&) {
-        Tensor l = t.loss(batch);
-        t.backward(l);
-        t.optimizer_step(1e-3);
-        return std::vector{l.detach()};
-      },
-      {}, DeviceType::meta);
+  compile::Graph g = t.trace(Pass::step, random_batch(4, small.ctx, small.vocab, 1, DeviceType::meta));
   for (const compile::Pass& p : compile::all_passes()) {
     if (change) change(g, p.name);
     p.run(g);
@@ -231,8 +214,9 @@ TEST(CompiledStep, UpdatesABlocksWeightsTogether) {
       });
   }
   EXPECT_EQ(weights, (std::vector{1, 4, 4, 4}));
-  EXPECT_EQ(places, (std::vector<std::string>{"backward/head/adamw_product", "backward/layers.2/adamw_product",
-                                              "backward/layers.1/adamw_product", "backward/layers.0/adamw_product"}));
+  EXPECT_EQ(places,
+            (std::vector<std::string>{"step/backward/head/adamw_product", "step/backward/layers.2/adamw_product",
+                                      "step/backward/layers.1/adamw_product", "step/backward/layers.0/adamw_product"}));
 }
 
 // What a gradient is made of may be overwritten after it: then its weight does not wait for the rest of the block.
@@ -270,19 +254,21 @@ TEST(CompiledStep, UpdatesAWeightBeforeItsGradientsOperandsAreGone) {
 TEST(CompiledStep, KeepsGradientsThatAreNotReset) {
   Batch batch = random_batch(2, 12, 61, 1, DeviceType::cpu);
   auto run = [&](bool compiled) {
-    Trainer t(little(AttentionKind::flash), {}, make_transformer);
-    t.before_trace(true);
-    t.optimizer().set_learning_rate(1e-3);
+    Parameters p({DeviceType::cpu, DType::f32, {}, 1});
+    std::unique_ptr<Model> model = make_transformer(little(AttentionKind::flash), p);
+    p.allocate();
+    AdamW optimizer(p, {});
+    optimizer.allocate();
     auto step = [&](const std::vector<Tensor>&) {
-      t.parameters().zero_grad();
-      Tensor l = t.loss(batch);
-      t.backward(l);
-      t.optimizer().step();
+      p.zero_grad();
+      Tensor l = cross_entropy(model->logits(batch.tokens()), batch.targets());
+      backward(l);
+      optimizer.step();
       return std::vector{l.detach()};
     };
     if (compiled) compile::Compiled(step, DeviceType::cpu)({});
     else step({});
-    return std::pair(copy(t.parameters().grad().detach()), copy(t.parameters().master().detach()));
+    return std::pair(copy(p.grad().detach()), copy(p.master().detach()));
   };
   auto [eager_grad, eager_master] = run(false);
   auto [grad, master] = run(true);
@@ -296,7 +282,7 @@ TEST(CompiledStep, TurnsAWrongTokenIdIntoNaN) {
   Trainer t(little(AttentionKind::flash), o, make_transformer);
   Batch good = random_batch(1, 12, 61, 1, DeviceType::cpu), bad = random_batch(1, 12, 61, 1, DeviceType::cpu);
   EXPECT_TRUE(std::isfinite(t.step(good, 1e-3)));
-  fill(slice(bad.tokens, 1, 3, 1), 1000);
+  fill(slice(bad.tokens(), 1, 3, 1), 1000);
   EXPECT_TRUE(std::isnan(t.step(bad, 1e-3)));
 }
 

@@ -23,7 +23,7 @@ Trainer trainer_of(const ModelConfig& c, const std::string& dtype, DeviceType de
   o.precision = precision_named(dtype);
   o.device = device;
   o.seed = 1;
-  o.adamw = adamw;
+  o.optimizer = make_adamw(adamw);
   return Trainer(c, o, make_transformer);
 }
 Batch batch_on(DeviceType device) { return random_batch(3, 37, 1003, 7, device); }
@@ -33,15 +33,14 @@ TEST(TransformerGpu, BeginsWithTheSameBits) {
   Trainer cpu = trainer_of(odd(), "bf16", DeviceType::cpu), gpu = trainer_of(odd(), "bf16", DeviceType::cuda);
   EXPECT_TRUE(same_bits(cpu.parameters().master().detach(), gpu.parameters().master().detach()));
   EXPECT_TRUE(same_bits(cpu.parameters().low_copy(), gpu.parameters().low_copy()));
-  EXPECT_TRUE(same_bits(batch_on(DeviceType::cpu).tokens, batch_on(DeviceType::cuda).tokens));
+  EXPECT_TRUE(same_bits(batch_on(DeviceType::cpu).ids, batch_on(DeviceType::cuda).ids));
 }
 
 TEST(TransformerGpu, ForwardAndBackwardMatchTheCpu) {
   SINTER_REQUIRE_GPU();
   Trainer exact = trainer_of(odd(), "fp64", DeviceType::cpu);
-  Tensor exact_loss = exact.loss(batch_on(DeviceType::cpu));
-  Values logits = to_vector(exact.logits(batch_on(DeviceType::cpu)));
-  exact.backward(exact_loss);
+  Values logits = to_vector(exact.run(Pass::forward, batch_on(DeviceType::cpu)));
+  double exact_loss = item(exact.run(Pass::forward_backward, batch_on(DeviceType::cpu)));
   struct Bound {
     const char* dtype;
     double forward, gradient;
@@ -50,10 +49,9 @@ TEST(TransformerGpu, ForwardAndBackwardMatchTheCpu) {
        {Bound{"fp32", 1e-5, 1e-5}, Bound{"tf32", 3e-3, 1e-2}, Bound{"fp16", 5e-3, 1e-2}, Bound{"bf16", 3e-2, 6e-2}}) {
     SCOPED_TRACE(b.dtype);
     Trainer gpu = trainer_of(odd(), b.dtype, DeviceType::cuda);
-    EXPECT_LE(normwise_error(to_vector(gpu.logits(batch_on(DeviceType::cuda))), logits), b.forward);
-    Tensor loss = gpu.loss(batch_on(DeviceType::cuda));
-    EXPECT_NEAR(item(loss), item(exact_loss), b.forward * item(exact_loss));
-    gpu.backward(loss);
+    EXPECT_LE(normwise_error(to_vector(gpu.run(Pass::forward, batch_on(DeviceType::cuda))), logits), b.forward);
+    double loss = item(gpu.run(Pass::forward_backward, batch_on(DeviceType::cuda)));
+    EXPECT_NEAR(loss, exact_loss, b.forward * exact_loss);
     Tensor scale = gpu.optimizer().loss_scale(DType::f32);
     double factor = scale.defined() ? 1 / item(scale) : 1;
     for (const auto& e : gpu.parameters().entries()) {
@@ -120,11 +118,7 @@ TEST(PredictedMemoryGpu, MetaPeakEqualsTheMeasuredOne) {
       a.reset_peak();
       Trainer t = trainer_of(odd(), dtype, device);
       Batch batch = batch_on(device);
-      for (int i = 0; i < 2; ++i) {
-        Tensor l = t.loss(batch);
-        t.backward(l);
-        t.optimizer_step(1e-3);
-      }
+      for (int i = 0; i < 2; ++i) t.run(Pass::step, batch);
       return a.stats().peak_allocated - before;
     };
     EXPECT_EQ(peak_on(DeviceType::meta), peak_on(DeviceType::cuda)) << dtype;

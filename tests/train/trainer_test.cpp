@@ -23,7 +23,7 @@ Trainer trainer_of(const ModelConfig& c, const std::string& dtype, DeviceType de
   o.precision = precision_named(dtype);
   o.device = device;
   o.seed = 1;
-  o.adamw = adamw;
+  o.optimizer = make_adamw(adamw);
   return Trainer(c, o, make_transformer);
 }
 
@@ -87,14 +87,13 @@ TEST(Trainer, ForcedOverflowSkipsHalvesAndRecovers) {
   EXPECT_LT(t.step(batch, 3e-3), first);
 }
 
-TEST(Trainer, AccumulatesGradientsUntilTheStep) {
+// And forgets those of the pass before.
+TEST(Trainer, AddsGradientsOfMicroBatches) {
   Trainer whole = trainer_of(little(), "fp64"), halves = trainer_of(little(), "fp64");
   Batch b = random_batch(2, 12, 61, 7, DeviceType::cpu);
-  whole.backward(whole.loss(b));
-  for (int64_t i = 0; i < 2; ++i) {
-    Batch part{slice(b.tokens, 0, i, 1), slice(b.targets, 0, i, 1)};
-    halves.backward(affine(halves.loss(part), 0.5, 0));
-  }
+  Tensor expected = whole.run(Pass::forward_backward, b);
+  std::vector<Batch> parts{{slice(b.ids, 1, 0, 1)}, {slice(b.ids, 1, 1, 1)}};
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR(item(halves.run(Pass::forward_backward, parts)), item(expected), 1e-12);
   EXPECT_TRUE(near(whole.parameters().grad(), halves.parameters().grad(), 0, 1e-12));
 }
 
@@ -114,19 +113,19 @@ TEST(Trainer, TwoThreadsTrainSideBySide) {
   EXPECT_TRUE(near(two, alone, 1e-3, 1e-4));
 }
 
-TEST(Trainer, LogitsLeaveNoTape) {
+TEST(Trainer, PassesLeaveNoTape) {
   Trainer t = trainer_of(little(), "fp32");
   Batch b = random_batch(2, 12, 61, 7, DeviceType::cpu);
-  EXPECT_FALSE(t.logits(b).requires_grad());
-  EXPECT_TRUE(t.loss(b).requires_grad());
+  for (Pass pass : {Pass::forward, Pass::evaluate, Pass::forward_backward, Pass::step})
+    EXPECT_FALSE(t.run(pass, b).requires_grad());
 }
 
 TEST(Trainer, BatchesAreReproducible) {
   Batch a = random_batch(2, 12, 61, 7, DeviceType::cpu), b = random_batch(2, 12, 61, 7, DeviceType::cpu);
-  EXPECT_TRUE(same_bits(a.tokens, b.tokens));
-  EXPECT_NE(to_vector(a.tokens), to_vector(a.targets));
-  EXPECT_NE(to_vector(a.tokens), to_vector(random_batch(2, 12, 61, 8, DeviceType::cpu).tokens));
-  for (double id : to_vector(a.tokens)) EXPECT_TRUE(id >= 0 && id < 61);
+  EXPECT_TRUE(same_bits(a.ids, b.ids));
+  EXPECT_NE(to_vector(a.tokens()), to_vector(a.targets()));
+  EXPECT_NE(to_vector(a.tokens()), to_vector(random_batch(2, 12, 61, 8, DeviceType::cpu).tokens()));
+  for (double id : to_vector(a.tokens())) EXPECT_TRUE(id >= 0 && id < 61);
 }
 
 // --- predicted memory --------------------------------------------------------------------------------------------
@@ -147,14 +146,10 @@ Peaks peaks_on(DeviceType device, const ModelConfig& c, const std::string& dtype
   Trainer t = trainer_of(c, dtype, device, adamw);
   Batch batch = random_batch(batch_size, c.ctx, c.vocab, 3, device);
   a.reset_peak();
-  t.logits(batch);
+  t.run(Pass::forward, batch);
   Peaks p{a.stats().peak_allocated - before, 0, 0};
   a.reset_peak();
-  for (int i = 0; i < 2; ++i) {
-    Tensor l = t.loss(batch);
-    t.backward(l);
-    t.optimizer_step(1e-3);
-  }
+  for (int i = 0; i < 2; ++i) t.run(Pass::step, batch);
   p.step = a.stats().peak_allocated - before;
   p.after = a.stats().allocated - before;
   return p;
