@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
-#include "compile/lanes.h"
+#include "compile/lane_order.h"
 #include "compile/passes.h"
 #include "core/clock.h"
 #include "ops/ops.h"
@@ -28,7 +28,7 @@ std::vector<Report> run_passes(Graph& graph, const CompileOptions& options) {
   std::vector<Report> reports;
   for (const Pass& p : all_passes()) {
     if (contains(options.without, p.name)) {
-      if (p.run == plan_memory) plan_without_reuse(graph);
+      if (p.run == passes::plan) plan_without_reuse(graph);
       continue;
     }
     int64_t nodes = int64_t(graph.nodes.size());

@@ -37,7 +37,7 @@ struct Buffer {
       {};                // of existing memory, what nobody reads after the step: gradients of leaves that it has reset
   bool lasting = false;  // the executable's own from one step to the next, zero before the first; not in the arena
   int64_t offset = -1;   // by the plan, in the arena …
-  int over = -1;         // … or in this existing buffer (Note [Over gradients] in plan_memory.cpp)
+  int over = -1;         // … or in this existing buffer (Note [Over gradients] in plan.cpp)
 
   bool is_planned() const { return !external && !lasting; }
   bool is_unread(Span span) const;  // all of it, of one leaf or of several side by side

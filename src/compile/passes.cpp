@@ -3,29 +3,29 @@
 namespace sinter::compile {
 
 std::span<const Pass> all_passes() {
-  static const Pass passes[] = {
+  static const Pass table[] = {
       {"constants", "what follows from constants alone is computed once, and others know their constants",
-       fold_constants},
-      {"dce", "calls whose results nobody reads are dropped", remove_dead_code},
-      {"cse", "calls that compute the same again are dropped", merge_equal_calls},
-      {"flash", "attention that is spelled out becomes the attention op, which stores no scores", use_flash},
+       passes::constants},
+      {"dce", "calls whose results nobody reads are dropped", passes::dce},
+      {"cse", "calls that compute the same again are dropped", passes::cse},
+      {"flash", "attention that is spelled out becomes the attention op, which stores no scores", passes::flash},
       {"causal", "naive attention works in strips of rows, each on what its rows see, and stores no scores (CUDA)",
-       cut_causal_attention},
-      {"heads", "attention's heads stay in the rows of their projection, rotated in place (CUDA)", heads_in_place},
-      {"loss", "logits become their gradient where they lie, as their loss is computed", loss_in_place},
-      {"join", "products of one input with weights that lie one after the other become one (CUDA)", join_products},
+       passes::causal},
+      {"heads", "attention's heads stay in the rows of their projection, rotated in place (CUDA)", passes::heads},
+      {"loss", "logits become their gradient where they lie, as their loss is computed", passes::loss},
+      {"join", "products of one input with weights that lie one after the other become one (CUDA)", passes::join},
       {"fuse", "neighbouring pointwise calls become one, and what only passes between them is never stored",
-       fuse_pointwise},
-      {"rows", "ops on whole rows take in their pointwise neighbours (CUDA)", fuse_rows},
-      {"beta", "a product that is then added to something is added while it is stored", add_by_product},
-      {"fold", "a weight's gradient goes straight into its update and is never stored", fold_updates},
-      {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", update_early},
-      {"pack", "large fp32 products go to a kernel of our own (CPU)", pack_products},
-      {"lanes", "weight gradients and updates run beside the chain of activations' gradients", use_lanes},
-      {"gradients", "the memory of gradients that are never stored is given back", shrink_gradients},
-      {"plan", "buffers that are never in use together share memory", plan_memory},
+       passes::fuse},
+      {"rows", "ops on whole rows take in their pointwise neighbours (CUDA)", passes::rows},
+      {"beta", "a product that is then added to something is added while it is stored", passes::beta},
+      {"fold", "a weight's gradient goes straight into its update and is never stored", passes::fold},
+      {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", passes::early},
+      {"pack", "large fp32 products go to a kernel of our own (CPU)", passes::pack},
+      {"lanes", "weight gradients and updates run beside the chain of activations' gradients", passes::lanes},
+      {"gradients", "the memory of gradients that are never stored is given back", passes::gradients},
+      {"plan", "buffers that are never in use together share memory", passes::plan},
   };
-  return passes;
+  return table;
 }
 
 double bytes_moved(const Graph& graph) {

@@ -1,7 +1,7 @@
 // Training compiled: the same bits as eager, step after step, where the arithmetic is the same.
 #include <cmath>
 
-#include "compile/lanes.h"
+#include "compile/lane_order.h"
 #include "compile/passes.h"
 #include "compile/rewrite.h"
 #include "core/folded_update.h"

@@ -255,7 +255,7 @@ class Cut {
 
 }  // namespace
 
-Report cut_causal_attention(Graph& graph) {
+Report passes::causal(Graph& graph) {
   Report report;
   Replacement with(graph);
   for (const SpelledAttention& a : find_attention(graph))

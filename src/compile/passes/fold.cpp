@@ -89,7 +89,7 @@ bool is_intact(const Graph& graph, const Folded& f) {
 // Note [Weights of a layer]: a call has nothing to update until its first tiles are multiplied, and nothing to multiply while it updates its last.
 // So weights that follow each other share one, as far as they belong to one module: then the next weight is multiplied while the last is
 // updated. Their products wait for the last of them, a layer's at most.
-bool join(const Graph& graph, Folded& into, const Folded& next) {
+bool share_a_call(const Graph& graph, Folded& into, const Folded& next) {
   bool whole = into.operands.size() % folded_operands == 0 && next.operands.size() == folded_operands;
   auto tokens = [](const Folded& f) { return workspace::rows(f.operands[folded_x].ref); };
   if (graph.target != DeviceType::cuda || !whole || into.gradients.size() == max_folded || tokens(into) != tokens(next))
@@ -108,7 +108,7 @@ bool join(const Graph& graph, Folded& into, const Folded& next) {
 
 }  // namespace
 
-Report fold_updates(Graph& graph) {
+Report passes::fold(Graph& graph) {
   Report report;
   if (!prepare_first(graph)) return report;
   size_t count = graph.nodes.size();
@@ -136,7 +136,7 @@ Report fold_updates(Graph& graph) {
       report.lines.push_back(fmt::format("{} into its weight's update: {} bytes saved", gradient.range->path(),
                                          2 * (span.end - span.begin)));
       taken.emplace_back(first, first + numel(gradient.call.out[0]));
-      if (calls.empty() || !join(graph, calls.back(), f)) calls.push_back(f);
+      if (calls.empty() || !share_a_call(graph, calls.back(), f)) calls.push_back(f);
     }
     for (Folded& f : calls) {
       f.operands.insert(f.operands.begin(), input(update, 4));

@@ -56,7 +56,7 @@ bool can_join(const Graph& graph, int forward, int backward) {
 
 }  // namespace
 
-Report loss_in_place(Graph& graph) {
+Report passes::loss(Graph& graph) {
   Report report;
   Replacement with(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -19,7 +19,7 @@ void append_layout(std::string& key, const TensorRef& t) {
 
 }  // namespace
 
-Report merge_equal_calls(Graph& graph) {
+Report passes::cse(Graph& graph) {
   // How often each buffer has been written so far, and will be in all. Only results written once, by one call, can stand for others.
   std::vector<int> written(graph.buffers.size()), writes(graph.buffers.size()), becomes(graph.buffers.size(), -1);
   for (const Node& n : graph.nodes)

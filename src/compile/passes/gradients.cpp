@@ -1,6 +1,6 @@
 // Where updates are folded into gradients' products, little of the flat gradient buffer is still used. That little gets a buffer of its own,
 // and the flat one can be given back (Parameters::release_grad): activations then share the arena only, which is as large as they need.
-// Where they need more than the gradients, lying over those (Note [Over gradients] in plan_memory.cpp) can take less: both are planned.
+// Where they need more than the gradients, lying over those (Note [Over gradients] in plan.cpp) can take less: both are planned.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -84,13 +84,13 @@ std::string shrink(Graph& graph) {
 }
 
 int64_t planned_bytes(Graph graph) {
-  plan_memory(graph);
+  passes::plan(graph);
   return graph.total_bytes();
 }
 
 }  // namespace
 
-Report shrink_gradients(Graph& graph) {
+Report passes::gradients(Graph& graph) {
   Report report;
   Graph smaller = graph;
   std::string done = shrink(smaller);

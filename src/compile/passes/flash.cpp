@@ -55,7 +55,7 @@ void replace(Graph& graph, const SpelledAttention& a, Replacement& with) {
 
 }  // namespace
 
-Report use_flash(Graph& graph) {
+Report passes::flash(Graph& graph) {
   Report report;
   Replacement with(graph);
   for (const SpelledAttention& a : find_attention(graph)) {

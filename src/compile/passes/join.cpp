@@ -197,7 +197,8 @@ Placed joined_columns(Graph& graph, const std::vector<Product>& run) {
   return all;
 }
 
-void join(Graph& graph, const std::vector<Product>& run, int first, int last, std::vector<bool>& dead, Report& report) {
+void make_one(Graph& graph, const std::vector<Product>& run, int first, int last, std::vector<bool>& dead,
+              Report& report) {
   Form form = run[0].form;
   const Node before = graph.nodes[size_t(first)];
   std::vector<const RangeNode*> ranges;
@@ -235,7 +236,7 @@ void join(Graph& graph, const std::vector<Product>& run, int first, int last, st
 
 }  // namespace
 
-Report join_products(Graph& graph) {
+Report passes::join(Graph& graph) {
   Report report;
   if (graph.target != DeviceType::cuda) return report;  // the CPU promises eager's bits, and gains little
   std::vector<bool> dead(graph.nodes.size());
@@ -244,7 +245,7 @@ Report join_products(Graph& graph) {
     auto earlier = [](const Product& a, const Product& b) { return a.call < b.call; };
     if (run.size() < 2) continue;
     auto [first, last] = std::minmax_element(run.begin(), run.end(), earlier);
-    if (can_meet(graph, run, first->call, last->call)) join(graph, run, first->call, last->call, dead, report);
+    if (can_meet(graph, run, first->call, last->call)) make_one(graph, run, first->call, last->call, dead, report);
   }
   remove_nodes(graph, dead);
   return report;

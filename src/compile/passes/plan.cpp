@@ -120,7 +120,7 @@ std::vector<Space> overwritten(const Graph& graph) {
 
 }  // namespace
 
-Report plan_memory(Graph& graph) {
+Report passes::plan(Graph& graph) {
   std::vector<Lifetime> life = lifetimes(graph);
   std::vector<size_t> order = own_buffers(graph, life);
   std::stable_sort(order.begin(), order.end(),
@@ -151,13 +151,12 @@ Report plan_memory(Graph& graph) {
   return report;
 }
 
-Report plan_without_reuse(Graph& graph) {
+void plan_without_reuse(Graph& graph) {
   graph.arena_bytes = 0;
   for (size_t b : own_buffers(graph, lifetimes(graph))) {
     graph.buffers[b].offset = graph.arena_bytes;
     graph.arena_bytes += aligned(graph.buffers[b].bytes);
   }
-  return {};
 }
 
 }  // namespace sinter::compile

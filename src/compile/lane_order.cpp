@@ -1,4 +1,4 @@
-#include "compile/lanes.h"
+#include "compile/lane_order.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 
 namespace sinter::compile {
 
-Report fuse_pointwise(Graph& graph) {
+Report passes::fuse(Graph& graph) {
   return fuse_groups(
       graph,
       [](const Graph& g, const Node& n) {
