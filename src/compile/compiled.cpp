@@ -24,16 +24,16 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::vector<Report> run_passes(Graph& graph, const CompileOptions& options) {
+std::vector<Report> run_passes(Graph& graph, const std::vector<std::string>& without, const PassOptions& options) {
   std::vector<Report> reports;
   for (const Pass& p : all_passes()) {
-    if (contains(options.without, p.name)) {
+    if (contains(without, p.name)) {
       if (p.run == passes::plan) plan_without_reuse(graph);
       continue;
     }
     int64_t nodes = int64_t(graph.nodes.size());
     double bytes = bytes_moved(graph);
-    Report r = p.run(graph);
+    Report r = p.run(graph, options);
     r.pass = p.name;
     r.nodes_before = nodes, r.nodes_after = int64_t(graph.nodes.size());
     r.bytes_before = bytes, r.bytes_after = bytes_moved(graph);
@@ -42,16 +42,16 @@ std::vector<Report> run_passes(Graph& graph, const CompileOptions& options) {
   return reports;
 }
 
-// Keeps as many results that eager mode computes again as the budget allows. The more are kept, the more memory it takes, nearly always:
-// bisection finds how many.
-void keep_within_budget(Graph& graph, const CompileOptions& options) {
+// How many results that eager mode computes again the budget allows to keep. The more are kept, the more memory it takes, nearly always:
+// bisection finds it.
+int most_merged_within_budget(const Graph& graph, const CompileOptions& options, PassOptions tried) {
   auto bytes_with = [&](int merged) {
-    Graph tried = graph;
+    Graph copy = graph;
     tried.most_merged = merged;
-    run_passes(tried, options);
-    return tried.total_bytes();
+    run_passes(copy, options.without, tried);
+    return copy.total_bytes();
   };
-  if (bytes_with(INT32_MAX) <= options.memory_budget) return;
+  if (bytes_with(INT32_MAX) <= options.memory_budget) return INT32_MAX;
   int64_t least = bytes_with(0);
   if (least > options.memory_budget)
     fail_with(ErrorKind::memory,
@@ -64,7 +64,7 @@ void keep_within_budget(Graph& graph, const CompileOptions& options) {
     int middle = good + (bad - good) / 2;
     (bytes_with(middle) <= options.memory_budget ? good : bad) = middle;
   }
-  graph.most_merged = good;
+  return good;
 }
 
 int first_call_of(const std::string& phase, const Graph& graph) {
@@ -128,10 +128,10 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   int64_t begin = steady_ns();
   Graph graph = trace(step_, traced->inputs, device_, &traced->windows);
   traced->time.trace_ms = ms_since(begin);
-  graph.deterministic = options_.deterministic;
+  PassOptions options{options_.deterministic};
   begin = steady_ns();
-  if (options_.memory_budget > 0) keep_within_budget(graph, options_);
-  traced->reports = run_passes(graph, options_);
+  if (options_.memory_budget > 0) options.most_merged = most_merged_within_budget(graph, options_, options);
+  traced->reports = run_passes(graph, options_.without, options);
   order_lanes(graph);
   if (!options_.second_piece.empty()) graph.second_piece = first_call_of(options_.second_piece, graph);
   traced->time.passes_ms = ms_since(begin);

@@ -83,10 +83,6 @@ struct Graph {
   int64_t arena_bytes = 0;                                         // by the plan
   // Calls of the first lane that may pass before the memory a call of another uses is taken for something else.
   int lane_slack = 0;
-  int most_merged =
-      INT32_MAX;  // calls that cse may drop: the first so many, whose results are kept for the shortest time
-
-  bool deterministic = false;  // passes must not bring in calls whose bits differ from run to run
   int second_piece =
       0;  // calls from here on are replayed as a piece of their own (CompileOptions::second_piece); 0: all are one
 

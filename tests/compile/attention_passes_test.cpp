@@ -175,7 +175,7 @@ TEST(CausalStrips, ReadOnlyWhatTheyWroteAndKeepTheirOrderInLanes) {
           {}, DeviceType::cpu);
       g.target = DeviceType::cuda;
       for (const compile::Pass& p : compile::all_passes())
-        if (p.run != compile::passes::flash) p.run(g);
+        if (p.run != compile::passes::flash) p.run(g, {});
       compile::order_lanes(g);
       expect_ordered_lanes(g);
       if (type == DType::f32) continue;  // no strips, but calls that do all of them

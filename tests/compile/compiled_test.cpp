@@ -323,9 +323,9 @@ TEST(Passes, LetProductsAdd) {
     auto step = [&](const auto&) { return std::vector{add(stream, linear(x, w)), add(linear(x, w), linear(x, w))}; };
     compile::Graph g = compile::trace(step, {}, cpu);
     g.target = DeviceType::cuda;
-    compile::passes::beta(g);
+    compile::passes::beta(g, {});
     ASSERT_EQ(g.nodes.size(), 3u) << "two sums, one with a product that has nothing to add to";
-    compile::passes::plan(g);
+    compile::passes::plan(g, {});
     compile::Executable run(std::move(g), std::make_shared<compile::Arena>(cpu), false);
     run.run();
     std::vector<Tensor> eager = step(0);

@@ -33,7 +33,7 @@ std::unique_ptr<compile::Executable> compiled_for_cuda(const compile::Step& step
 std::unique_ptr<compile::Executable> compiled_for_cuda(compile::Graph g, const std::vector<std::string>& without) {
   g.target = DeviceType::cuda;
   for (const compile::Pass& p : compile::all_passes())
-    if (std::find(without.begin(), without.end(), p.name) == without.end()) p.run(g);
+    if (std::find(without.begin(), without.end(), p.name) == without.end()) p.run(g, {});
   return std::make_unique<compile::Executable>(std::move(g), std::make_shared<compile::Arena>(DeviceType::cpu), false);
 }
 

@@ -124,7 +124,7 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
     Trainer t(little(k.attention), o, make_transformer);
     compile::Graph g = t.trace(Pass::step, random_batch(2, 12, 61, 1, DeviceType::cpu));
     g.target = target;
-    for (const compile::Pass& p : compile::all_passes()) p.run(g);
+    for (const compile::Pass& p : compile::all_passes()) p.run(g, {});
     compile::order_lanes(g);
 
     EXPECT_GE(std::count_if(g.nodes.begin(), g.nodes.end(), [](const auto& n) { return n.lane == 1; }), least_aside);
@@ -166,7 +166,7 @@ compile::Graph graph_for_cuda(const char* dtype, int64_t layers,
   compile::Graph g = t.trace(Pass::step, random_batch(4, small.ctx, small.vocab, 1, DeviceType::meta));
   for (const compile::Pass& p : compile::all_passes()) {
     if (change) change(g, p.name);
-    p.run(g);
+    p.run(g, {});
   }
   compile::order_lanes(g);
   return g;

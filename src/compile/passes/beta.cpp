@@ -17,7 +17,7 @@ bool is_product(const Node& n) {
 
 }  // namespace
 
-Report passes::beta(Graph& graph) {
+Report passes::beta(Graph& graph, const PassOptions&) {
   Report report;
   if (graph.target != DeviceType::cuda) return report;  // the CPU's products would have to copy what they add to
   size_t count = graph.nodes.size();

@@ -255,7 +255,7 @@ class Cut {
 
 }  // namespace
 
-Report passes::causal(Graph& graph) {
+Report passes::causal(Graph& graph, const PassOptions&) {
   Report report;
   Replacement with(graph);
   for (const SpelledAttention& a : find_attention(graph))

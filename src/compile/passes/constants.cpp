@@ -181,6 +181,6 @@ class Folding {
 
 }  // namespace
 
-Report passes::constants(Graph& graph) { return Folding(graph).run(); }
+Report passes::constants(Graph& graph, const PassOptions&) { return Folding(graph).run(); }
 
 }  // namespace sinter::compile

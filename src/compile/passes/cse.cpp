@@ -1,6 +1,6 @@
 // Common subexpressions: a call with the same op, attributes and inputs as an earlier one, whose inputs have not been written since, has the
 // same results; whoever reads them reads the earlier ones. What eager mode computes again in backward to save memory is the usual case: with a
-// memory budget only so many are merged that the step stays within it (Graph::most_merged).
+// memory budget only so many are merged that the step stays within it (PassOptions::most_merged).
 #include <cstring>
 #include <map>
 
@@ -19,7 +19,7 @@ void append_layout(std::string& key, const TensorRef& t) {
 
 }  // namespace
 
-Report passes::cse(Graph& graph) {
+Report passes::cse(Graph& graph, const PassOptions& options) {
   // How often each buffer has been written so far, and will be in all. Only results written once, by one call, can stand for others.
   std::vector<int> written(graph.buffers.size()), writes(graph.buffers.size()), becomes(graph.buffers.size(), -1);
   for (const Node& n : graph.nodes)
@@ -48,7 +48,7 @@ Report passes::cse(Graph& graph) {
       }
       for (int j = 0; j < n.call.n_out; ++j) append_layout(key, n.call.out[j]);
       auto [it, fresh] = seen.try_emplace(key, i);
-      if (!fresh && int(report.lines.size()) < graph.most_merged) {
+      if (!fresh && int(report.lines.size()) < options.most_merged) {
         const Node& earlier = graph.nodes[it->second];
         for (int j = 0; j < n.call.n_out; ++j) becomes[size_t(n.out[j].buffer)] = earlier.out[j].buffer;
         dead[i] = true;

@@ -3,7 +3,7 @@
 
 namespace sinter::compile {
 
-Report passes::dce(Graph& graph) {
+Report passes::dce(Graph& graph, const PassOptions&) {
   std::vector<bool> needed(graph.buffers.size()), dead(graph.nodes.size());
   for (size_t b = 0; b < needed.size(); ++b) needed[b] = graph.buffers[b].external || graph.buffers[b].output;
   Report report;

@@ -16,7 +16,7 @@ constexpr int64_t least_elements = 1 << 20, alignment = 128;  // parameters begi
 
 }  // namespace
 
-Report passes::early(Graph& graph) {
+Report passes::early(Graph& graph, const PassOptions&) {
   Report report;
   if (!prepare_first(graph)) return report;
   size_t count = graph.nodes.size();

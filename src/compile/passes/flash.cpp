@@ -10,7 +10,7 @@
 namespace sinter::compile {
 namespace {
 
-void replace(Graph& graph, const SpelledAttention& a, Replacement& with) {
+void replace(Graph& graph, const SpelledAttention& a, bool deterministic, Replacement& with) {
   auto node = [&](int i) -> const Node& { return graph.nodes[size_t(i)]; };
   const RangeNode* range = range_above({node(a.scores).range, node(a.softmax).range, node(a.values).range}, "flash");
   MathMode math = node(a.scores).call.math;
@@ -19,7 +19,7 @@ void replace(Graph& graph, const SpelledAttention& a, Replacement& with) {
   attrs.scale = a.mask.scale;
   attrs.causal = a.mask.causal;
   attrs.causal_offset = a.mask.causal_offset;
-  attrs.deterministic = graph.deterministic;
+  attrs.deterministic = deterministic;
   Placed statistics = new_tensor(graph, {a.batch, a.heads, a.queries}, type == DType::f64 ? DType::f64 : DType::f32,
                                  MemoryCategory::activation, range);
   Node forward = new_call(graph, ops::attention, range, Attrs::of(attrs), {a.q, a.k, a.v}, {a.o, statistics}, math);
@@ -55,12 +55,12 @@ void replace(Graph& graph, const SpelledAttention& a, Replacement& with) {
 
 }  // namespace
 
-Report passes::flash(Graph& graph) {
+Report passes::flash(Graph& graph, const PassOptions& options) {
   Report report;
   Replacement with(graph);
   for (const SpelledAttention& a : find_attention(graph)) {
     if (!has_kernels(graph, a)) continue;
-    replace(graph, a, with);
+    replace(graph, a, options.deterministic, with);
     int64_t matrix = a.batch * a.heads * a.queries * a.keys * size_of(a.q.ref.dtype);
     report.lines.push_back(fmt::format("{} {}: matrices of {} bytes are never stored",
                                        graph.nodes[size_t(a.softmax)].range->path(),

@@ -108,7 +108,7 @@ bool share_a_call(const Graph& graph, Folded& into, const Folded& next) {
 
 }  // namespace
 
-Report passes::fold(Graph& graph) {
+Report passes::fold(Graph& graph, const PassOptions&) {
   Report report;
   if (!prepare_first(graph)) return report;
   size_t count = graph.nodes.size();

@@ -4,7 +4,7 @@
 
 namespace sinter::compile {
 
-Report passes::fuse(Graph& graph) {
+Report passes::fuse(Graph& graph, const PassOptions&) {
   return fuse_groups(
       graph,
       [](const Graph& g, const Node& n) {

@@ -83,18 +83,18 @@ std::string shrink(Graph& graph) {
   return "";
 }
 
-int64_t planned_bytes(Graph graph) {
-  passes::plan(graph);
+int64_t planned_bytes(Graph graph, const PassOptions& options) {
+  passes::plan(graph, options);
   return graph.total_bytes();
 }
 
 }  // namespace
 
-Report passes::gradients(Graph& graph) {
+Report passes::gradients(Graph& graph, const PassOptions& options) {
   Report report;
   Graph smaller = graph;
   std::string done = shrink(smaller);
-  if (done.empty() || planned_bytes(smaller) >= planned_bytes(graph)) return report;
+  if (done.empty() || planned_bytes(smaller, options) >= planned_bytes(graph, options)) return report;
   graph = std::move(smaller);
   report.lines.push_back(done);
   return report;

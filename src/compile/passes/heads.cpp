@@ -93,7 +93,7 @@ class Heads {
 
 }  // namespace
 
-Report passes::heads(Graph& graph) {
+Report passes::heads(Graph& graph, const PassOptions&) {
   Report report;
   if (graph.target != DeviceType::cuda) return report;  // the CPU reads heads faster where each has memory of its own
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -236,7 +236,7 @@ void make_one(Graph& graph, const std::vector<Product>& run, int first, int last
 
 }  // namespace
 
-Report passes::join(Graph& graph) {
+Report passes::join(Graph& graph, const PassOptions&) {
   Report report;
   if (graph.target != DeviceType::cuda) return report;  // the CPU promises eager's bits, and gains little
   std::vector<bool> dead(graph.nodes.size());

@@ -42,7 +42,7 @@ int side_lane(const Graph& graph, const Node& n) {
 
 }  // namespace
 
-Report passes::lanes(Graph& graph) {
+Report passes::lanes(Graph& graph, const PassOptions&) {
   Report report;
   double share = graph.target == DeviceType::cuda && folded_elements(graph) < large_model ? 0.5 : 1;
   int aside = 0, chained = 0, scratch[max_lanes];

@@ -56,7 +56,7 @@ bool can_join(const Graph& graph, int forward, int backward) {
 
 }  // namespace
 
-Report passes::loss(Graph& graph) {
+Report passes::loss(Graph& graph, const PassOptions&) {
   Report report;
   Replacement with(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -45,7 +45,7 @@ void change(Graph& graph, Node& n, const Attrs& attrs) {
 
 }  // namespace
 
-Report passes::pack(Graph& graph) {
+Report passes::pack(Graph& graph, const PassOptions&) {
   Report report;
   if (graph.target != DeviceType::cpu) return report;
   for (Node& n : graph.nodes) {

@@ -120,7 +120,7 @@ std::vector<Space> overwritten(const Graph& graph) {
 
 }  // namespace
 
-Report passes::plan(Graph& graph) {
+Report passes::plan(Graph& graph, const PassOptions&) {
   std::vector<Lifetime> life = lifetimes(graph);
   std::vector<size_t> order = own_buffers(graph, life);
   std::stable_sort(order.begin(), order.end(),
