@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "backend/choices.h"
 #include "backend/matmul_problem.h"
 #include "compile/passes.h"
 #include "compile/passes/attention_pattern.h"
@@ -18,15 +19,7 @@
 namespace sinter::compile {
 namespace {
 
-constexpr int64_t least_queries = 512, most_strips = 8, granule = 64;
-// Products by tensor cores are so fast that shorter strips do not pay for their number (measured on an H200).
-int64_t least_rows(const Graph& graph, const SpelledAttention& a) {
-  return graph.target == DeviceType::cuda && is_16bit(a.q.ref.dtype) ? 1024 : 256;
-}
-constexpr double worthwhile = 0.9;  // of the work left
-constexpr int64_t large_matrix = int64_t(256) << 20;
-constexpr int64_t most_scratch = int64_t(8) << 20;
-
+constexpr int64_t granule = 64;
 int64_t rounded_up(int64_t n) { return (n + granule - 1) / granule * granule; }
 
 struct Strip {
@@ -36,9 +29,9 @@ struct Strip {
 };
 
 // Of a causal mask.
-std::vector<Strip> strips_of(const Graph& graph, const SpelledAttention& a) {
+std::vector<Strip> strips_of(const choices::CausalStrips& limits, const SpelledAttention& a) {
   std::vector<Strip> all;
-  int64_t count = std::clamp<int64_t>(a.queries / least_rows(graph, a), 1, most_strips);
+  int64_t count = std::clamp<int64_t>(a.queries / limits.least_rows, 1, limits.most);
   int64_t rows = rounded_up((a.queries + count - 1) / count);
   for (int64_t begin = 0; begin < a.queries; begin += rows) {
     int64_t n = std::min(rows, a.queries - begin);
@@ -67,14 +60,18 @@ Placed grouped(const Placed& p, const SpelledAttention& a, bool shared) {
 
 class Cut {
  public:
-  Cut(Graph& graph, const SpelledAttention& a) : graph_(graph), a_(a), strips_(strips_of(graph, a)) {}
+  Cut(Graph& graph, const SpelledAttention& a)
+      : graph_(graph),
+        a_(a),
+        limits_(choices::causal_strips(graph.target, a.q.ref.dtype)),
+        strips_(strips_of(limits_, a)) {}
 
   // Empty if it is not worth it or cannot be done.
   std::string into(Replacement& with) {
     double area = 0;
     for (const Strip& s : strips_) area += double(s.rows) * double(s.columns);
     share_ = area / (double(a_.queries) * double(a_.keys));
-    bool cut = a_.mask.causal && a_.queries >= least_queries && share_ <= worthwhile;
+    bool cut = a_.mask.causal && a_.queries >= limits_.least_queries && share_ <= limits_.most_work;
     if (!cut) strips_ = {{0, a_.queries, a_.keys, 1}};
     bool ordered =
         !a_.has_backward() || (strips_.back().columns == a_.keys && (a_.dq < 0 || a_.dk < 0 || a_.dq < a_.dk));
@@ -88,8 +85,8 @@ class Cut {
       for (const Strip& s : strips_) forward(s, whole);
     if (a_.has_backward()) {
       bool in_place = a_.dv < 0 || a_.dv < std::min(a_.dq < 0 ? a_.dk : a_.dq, a_.dk < 0 ? a_.dq : a_.dk);
-      // Small matrices leave multiprocessors idle: then dv, which reads p, runs beside ds.
-      if (joined_ && graph_.buffers[size_t(p_.at.buffer)].bytes <= large_matrix) in_place = false;
+      // Where there is room dv, which reads p, runs beside ds.
+      if (joined_ && choices::leaves_room(graph_.buffers[size_t(p_.at.buffer)].bytes)) in_place = false;
       ds_ = in_place ? p_ : matrix(a_.softmax_backward, MemoryCategory::temporary);
       if (a_.dv >= 0) whole ? whole_sum(a_.dv, p_, a_.grad_o, a_.grad_v) : sums(a_.dv, p_, a_.grad_o, a_.grad_v, 2);
       if (joined_) joined_backward(whole);
@@ -142,7 +139,7 @@ class Cut {
     Node part = new_call(graph_, ops::matmul, n.range, Attrs::of(MatmulAttrs{tx, ty}), {x, y}, {to}, n.call.math,
                          n.call.accumulate);
     if (graph_.target == DeviceType::cuda) {  // each chain has its own
-      part.call.workspace_bytes = std::min(part.call.workspace_bytes, most_scratch);
+      part.call.workspace_bytes = std::min(part.call.workspace_bytes, choices::most_scratch_of_chain);
       graph_.buffers[size_t(part.workspace.buffer)].bytes = part.call.workspace_bytes;
     }
     MatmulProblem p;
@@ -245,6 +242,7 @@ class Cut {
 
   Graph& graph_;
   const SpelledAttention& a_;
+  choices::CausalStrips limits_;
   std::vector<Strip> strips_;
   std::vector<std::pair<int, Node>> nodes_;  // where the call of this number stands
   Placed p_, ds_;

@@ -2,9 +2,9 @@
 // and reading four bytes for every parameter, and the product hides behind the update's own traffic. Not where updates wait for all
 // gradients (clipping, loss scaling), nor where gradients are kept after the step or added up over several.
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 
+#include "backend/choices.h"
 #include "backend/workspace.h"
 #include "compile/passes.h"
 #include "compile/rewrite.h"
@@ -15,24 +15,14 @@
 namespace sinter::compile {
 namespace {
 
-// Note [Where folding pays]: a tile of 128 × 128 is one multiprocessor's work, however many tokens it sums over, while a product of its own
-// can be split along them. So with many tokens and few tiles the product is better left alone. The rates are what an H200 does with either
-// (docs/results, h200-compiled); folding may be a little behind, as it also takes a call and a gradient's memory away.
-bool pays(const Node& gradient) {
-  const TensorRef &dy = gradient.call.in[0], &weight = gradient.call.out[0];
-  constexpr double multiprocessors = 132, worth = 1.1, launch = 8;  // µs, as are the times below
-  double tokens = double(numel(dy)) / double(dy.dims[dy.rank - 1]), elements = double(numel(weight));
-  double tiles = std::ceil(double(weight.dims[0]) / 128) * std::ceil(double(weight.dims[1]) / 128);
-  double folded = std::max(std::ceil(tiles / multiprocessors) * tokens * 0.007, elements * 26 / 3.3e6) + launch;
-  double apart = 2 * tokens * elements / 750e6 + elements * 30 / 4e6 + launch;
-  return folded <= worth * apart;
-}
+constexpr int multiprocessors = 132;  // of an H200: the graph does not say yet what its target has
 
 // Whether the target has a kernel, and one that is worth it.
 bool has_kernel(const Graph& graph, const Node& gradient) {
   if (graph.target != DeviceType::cuda) return true;
   Placed dy = input(gradient, 0), x = input(gradient, 1);
-  return dy.ref.dtype == DType::bf16 && x.ref.dtype == DType::bf16 && fits_hopper(graph, {dy, x}) && pays(gradient);
+  return dy.ref.dtype == DType::bf16 && x.ref.dtype == DType::bf16 && fits_hopper(graph, {dy, x}) &&
+         choices::folding_pays(dy.ref, gradient.call.out[0], multiprocessors);
 }
 
 bool touches(const Node& n, int buffer, Span span) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "backend/choices.h"
 #include "compile/passes.h"
 #include "compile/updates.h"
 #include "core/folded_update.h"
@@ -15,9 +16,6 @@ namespace {
 
 constexpr int slack = 24;  // calls: about a layer and a half of a Transformer's backward pass
 
-// A folded update fills the multiprocessors it gets. In a small model the chain's calls are short and leave room: half goes to updates. In a
-// large one both want all of the L2 cache's bandwidth, and take turns.
-constexpr int64_t large_model = 1'000'000'000;
 int64_t folded_elements(const Graph& graph) {
   int64_t n = 0;
   for (const Node& node : graph.nodes)
@@ -44,7 +42,7 @@ int side_lane(const Graph& graph, const Node& n) {
 
 Report passes::lanes(Graph& graph, const PassOptions&) {
   Report report;
-  double share = graph.target == DeviceType::cuda && folded_elements(graph) < large_model ? 0.5 : 1;
+  double share = choices::share_of_updates(graph.target, folded_elements(graph));
   int aside = 0, chained = 0, scratch[max_lanes];
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
