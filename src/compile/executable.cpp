@@ -6,7 +6,6 @@
 #include "memory/promised_storage.h"
 #include "ops/dispatch.h"
 #include "ops/ops.h"
-#include "ops/table.h"
 
 namespace sinter::compile {
 
@@ -33,7 +32,7 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
   }
   std::vector<const KernelCall*> fused;
   for (const Node& n : graph_.nodes)
-    if (n.op == &ops::fused) fused.push_back(&n.call);
+    if (n.op->kind == OpKind::fused) fused.push_back(&n.call);
   if (!fused.empty()) backend_of(graph_.device).prepare_fused(fused);
   size_t all = graph_.nodes.size(), cut = size_t(graph_.second_piece);
   if (cut > 0) pieces_ = {{0, cut}, {cut, all}};

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-#include "ops/table.h"
-
 namespace sinter::compile {
 
-bool is_update(const Node& n) { return n.op == &ops::adamw || n.op == &ops::sgd; }
+bool is_update(const Node& n) { return n.op->kind == OpKind::update; }
 
 bool is_flat(const Node& n, int i) { return n.call.in[i].rank == 1 && n.call.in[i].dims[0] == n.call.in[0].dims[0]; }
 
@@ -23,7 +21,7 @@ Node part_of(const Node& n, int64_t begin, int64_t end) {
 }
 
 bool prepare_first(Graph& graph) {
-  auto is_prepare = [](const Node& n) { return n.op == &ops::prepare_step; };
+  auto is_prepare = [](const Node& n) { return n.op->kind == OpKind::step_numbers; };
   auto prepare = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_prepare);
   if (prepare == graph.nodes.end() || prepare->call.n_in != 1 ||
       std::any_of(prepare + 1, graph.nodes.end(), is_prepare))

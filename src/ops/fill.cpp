@@ -8,13 +8,14 @@ namespace {
 // A filler has no inputs; the tensor to fill comes as its destination, whose shape it takes.
 void infer_filled(const OpCall& c, OutSpecs& out) { rules::same_as(0, c, out); }
 
-OpDef filler(const char* name, Kernel KernelTable::*kernel) {
-  return {.name = name, .infer = infer_filled, .kernel = kernel, .mutates = 1, .accepts = rules::any_strides};
+OpDef filler(const char* name, Kernel KernelTable::*kernel, OpKind kind = OpKind::opaque) {
+  return {
+      .name = name, .infer = infer_filled, .kernel = kernel, .kind = kind, .mutates = 1, .accepts = rules::any_strides};
 }
 
 }  // namespace
 
-const OpDef fill = filler("fill", &KernelTable::fill);
+const OpDef fill = filler("fill", &KernelTable::fill, OpKind::fill);
 const OpDef random_normal = filler("random_normal", &KernelTable::random_normal);
 const OpDef random_uniform = filler("random_uniform", &KernelTable::random_uniform);
 const OpDef random_integers = filler("random_integers", &KernelTable::random_integers);

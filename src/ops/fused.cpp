@@ -3,6 +3,6 @@
 #include "ops/table.h"
 
 namespace sinter::ops {
-const OpDef fused{.name = "fused", .infer = rules::only_compiled, .kernel = &KernelTable::fused};
+const OpDef fused{.name = "fused", .infer = rules::only_compiled, .kernel = &KernelTable::fused, .kind = OpKind::fused};
 
 }  // namespace sinter::ops

@@ -99,7 +99,7 @@ Cost cost_matmul(const OpCall& c, const Outputs& out) {
   return {2.0 * double(out[0].numel()) * double(k), 0};
 }
 
-OpDef product(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&),
+OpDef product(const char* name, OpKind kind, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&),
               std::vector<Sample> samples) {
   return {.name = name,
           .infer = infer,
@@ -107,6 +107,7 @@ OpDef product(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*
           .cost = cost_matmul,
           .workspace = workspace::matmul,
           .kernel = &KernelTable::matmul,
+          .kind = kind,
           .autocast = AutocastPolicy::lower,
           .saves_inputs = 0b11,
           .accumulates = 1,
@@ -120,18 +121,18 @@ Sample sample(Dims a, Dims b, MatmulAttrs at) { return {{{a}, {b}}, Attrs::of(at
 }  // namespace
 
 const OpDef matmul = product(
-    "matmul", infer_matmul, grad_matmul,
+    "matmul", OpKind::product, infer_matmul, grad_matmul,
     {sample({3, 4}, {4, 5}, {}), sample({2, 3, 4, 5}, {2, 3, 5, 6}, {}), sample({2, 4, 3}, {2, 5, 4}, {true, true}),
      sample({2, 5, 8}, {2, 7, 8}, {false, true}), sample({1, 70}, {70, 1}, {}), sample({2, 65, 66}, {2, 66, 67}, {}),
      sample({45, 70}, {70, 83}, {.packed = true}),
      sample({70, 100}, {37, 70}, {.transpose_a = true, .transpose_b = true, .packed = true})});
-const OpDef linear = product("linear", infer_linear, grad_linear,
+const OpDef linear = product("linear", OpKind::product, infer_linear, grad_linear,
                              {sample({2, 3, 8}, {5, 8}, linear_attrs), sample({7, 16}, {65, 16}, linear_attrs),
                               sample({3, 20, 33}, {49, 33}, {.transpose_b = true, .fold_a = true, .packed = true})});
-const OpDef linear_input_grad =
-    product("linear_input_grad", infer_input_grad, nullptr, {sample({2, 3, 5}, {5, 8}, input_grad_attrs)});
-const OpDef linear_weight_grad =
-    product("linear_weight_grad", infer_weight_grad, nullptr, {sample({2, 3, 5}, {2, 3, 8}, weight_grad_attrs)});
+const OpDef linear_input_grad = product("linear_input_grad", OpKind::product, infer_input_grad, nullptr,
+                                        {sample({2, 3, 5}, {5, 8}, input_grad_attrs)});
+const OpDef linear_weight_grad = product("linear_weight_grad", OpKind::weight_gradient, infer_weight_grad, nullptr,
+                                         {sample({2, 3, 5}, {2, 3, 8}, weight_grad_attrs)});
 
 }  // namespace ops
 

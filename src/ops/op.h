@@ -14,6 +14,7 @@
 namespace sinter {
 
 struct OpDef;
+class RowProgram;
 using TensorPtrs = std::span<const Tensor* const>;
 
 struct Outputs {
@@ -86,8 +87,19 @@ struct Cost {
   double executed() const { return executed_flops < 0 ? matmul_flops : executed_flops; }
 };
 
-// What the compiler may do with an op. pointwise: the variant is a PointwiseFn, of elements in their order.
-enum class Fuse : uint8_t { pointwise, view, opaque };
+// What an op is to the compiler: passes ask for this rather than which op it is. Communication will be one more.
+enum class OpKind : uint8_t {
+  opaque,           // nothing that concerns it
+  view,             // has no kernel
+  pointwise,        // elements in their order; the variant is a PointwiseFn
+  fill,             // with the number of its FillAttrs
+  fused,            // several calls in one: FusedAttrs hold the program
+  product,          // of matrices, as MatmulAttrs say; a third input is added while the result is stored
+  weight_gradient,  // a product too, dyᵀ·x summed over all tokens; it takes no third input
+  step_numbers,     // works out what updates read of the optimizer's state
+  update,           // the optimizer's, element by element: of in[0] by its gradient in[1], and more flat buffers
+  product_update,   // the same with the gradient's product in it (core/folded_update.h)
+};
 
 // What mixed precision does with an op's floating-point inputs.
 //   lower     cast to the 16-bit type; the result is 16-bit           (products)
@@ -118,7 +130,7 @@ struct OpDef {
   int64_t (*workspace)(const KernelCall&, DeviceType) = nullptr;
   Kernel KernelTable::*kernel = nullptr;  // null for views
   int variant = 0;
-  Fuse fuse = Fuse::opaque;
+  OpKind kind = OpKind::opaque;
   AutocastPolicy autocast = AutocastPolicy::none;
   uint32_t saves_inputs = 0, saves_outputs = 0;  // bit masks: what the gradient rule reads
   uint32_t mutates = 0;                          // inputs written in place
@@ -130,8 +142,13 @@ struct OpDef {
   uint32_t differentiable = 1;                   // outputs that gradients flow through
   // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;
+  // Adds its steps, which the compiler may join with others; false if the call is one that it cannot write so. Null: there is no program.
+  bool (*row_program)(RowProgram&) = nullptr;
+  const OpDef* with_product = nullptr;  // of an update: the op that also computes the product that is its gradient
   std::vector<Sample> samples = {};
   Place where = Place::here();  // of its definition
+
+  bool is_product() const { return kind == OpKind::product || kind == OpKind::weight_gradient; }
 };
 
 // The fewest bytes a call can move: inputs read once, outputs (and what it changes in place) written once.

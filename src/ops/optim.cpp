@@ -30,14 +30,24 @@ const OpDef sum_squares{.name = "sum_squares",
                         .workspace = workspace::full_reduction,
                         .kernel = &KernelTable::sum_squares,
                         .samples = {{{{{100003}}}, {}}}};
-const OpDef prepare_step{
-    .name = "prepare_step", .infer = infer_nothing, .kernel = &KernelTable::prepare_step, .mutates = 1};
-const OpDef adamw{.name = "adamw", .infer = infer_update, .kernel = &KernelTable::adamw, .mutates = 0b101101};
+const OpDef prepare_step{.name = "prepare_step",
+                         .infer = infer_nothing,
+                         .kernel = &KernelTable::prepare_step,
+                         .kind = OpKind::step_numbers,
+                         .mutates = 1};
+const OpDef adamw{.name = "adamw",
+                  .infer = infer_update,
+                  .kernel = &KernelTable::adamw,
+                  .kind = OpKind::update,
+                  .mutates = 0b101101,
+                  .with_product = &adamw_product};
 const OpDef adamw_product{.name = "adamw_product",
                           .infer = rules::only_compiled,
                           .workspace = workspace::adamw_product,
                           .kernel = &KernelTable::adamw_product,
+                          .kind = OpKind::product_update,
                           .mutates = folded_mutates()};
-const OpDef sgd{.name = "sgd", .infer = infer_update, .kernel = &KernelTable::sgd, .mutates = 0b10101};
+const OpDef sgd{
+    .name = "sgd", .infer = infer_update, .kernel = &KernelTable::sgd, .kind = OpKind::update, .mutates = 0b10101};
 
 }  // namespace sinter::ops

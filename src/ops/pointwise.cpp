@@ -118,7 +118,7 @@ OpDef pointwise_op(const char* name, PointwiseFn f, void (*grad)(GradCall&), uin
           .cost = rules::per_element,
           .kernel = &KernelTable::pointwise,
           .variant = fn(f),
-          .fuse = Fuse::pointwise,
+          .kind = OpKind::pointwise,
           .autocast = policy,
           .saves_inputs = saves_inputs,
           .saves_outputs = saves_outputs,

@@ -1,4 +1,5 @@
 // y = silu(gate) · up, with gate | up side by side as one product leaves them.
+#include "ops/row_program.h"
 #include "ops/rules.h"
 
 namespace sinter {
@@ -14,6 +15,28 @@ void infer_swiglu(const OpCall& c, OutSpecs& out) {
 void grad_swiglu(GradCall& g) { g.emit_to(0, swiglu_backward, {}, g.input(0), g.grad(0)); }
 void infer_swiglu_backward(const OpCall& c, OutSpecs& out) { rules::same_as(0, c, out); }
 
+using F = PointwiseFn;
+using workspace::last_dim;
+
+constexpr RowOperand gate_half{0, Varies::element, Columns::left_half},
+    up_half{0, Varies::element, Columns::right_half};
+// Halves begin at whole vectors of 16 bytes.
+bool has_aligned_halves(const KernelCall& c) { return last_dim(c.in[0]) % 16 == 0; }
+
+bool rows_of_swiglu(RowProgram& p) {
+  p.need_rows(last_dim(p.call().out[0]));
+  int gate = p.read(gate_half), up = p.read(up_half);
+  p.write({0}, p.map(F::mul, p.map(F::silu, gate), up));
+  return has_aligned_halves(p.call());
+}
+bool rows_of_swiglu_backward(RowProgram& p) {
+  p.need_rows(last_dim(p.call().in[1]));
+  int gate = p.read(gate_half), up = p.read(up_half), dy = p.read({1});
+  p.write(gate_half, p.map(F::silu_backward, gate, p.map(F::mul, dy, up)));
+  p.write(up_half, p.map(F::mul, dy, p.map(F::silu, gate)));
+  return has_aligned_halves(p.call());
+}
+
 }  // namespace
 
 const OpDef swiglu{.name = "swiglu",
@@ -24,6 +47,7 @@ const OpDef swiglu{.name = "swiglu",
                    .saves_inputs = 1,
                    .cheap = true,
                    .accepts = rules::rows,
+                   .row_program = rows_of_swiglu,
                    .samples = {{{{{2, 3, 8}}}, {}}, {{{{5, 258}}}, {}}}};
 
 const OpDef swiglu_backward{.name = "swiglu_backward",
@@ -31,6 +55,7 @@ const OpDef swiglu_backward{.name = "swiglu_backward",
                             .cost = rules::per_element,
                             .kernel = &KernelTable::swiglu_backward,
                             .accepts = rules::rows,
+                            .row_program = rows_of_swiglu_backward,
                             .samples = {{{{{2, 3, 8}}, {{2, 3, 4}}}, {}}}};
 
 }  // namespace ops

@@ -88,7 +88,7 @@ void grad_expand(GradCall& g) { g.give(0, rules::sum_to(g.grad(0), g.input_dims(
 
 OpDef view_op(const char* name, void (*infer)(const OpCall&, OutSpecs&), void (*grad)(GradCall&),
               std::vector<Sample> samples) {
-  return {.name = name, .infer = infer, .grad = grad, .fuse = Fuse::view, .samples = std::move(samples)};
+  return {.name = name, .infer = infer, .grad = grad, .kind = OpKind::view, .samples = std::move(samples)};
 }
 
 }  // namespace

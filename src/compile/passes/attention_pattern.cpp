@@ -62,14 +62,14 @@ std::optional<Placed> as_heads(const Placed& m, int64_t queries) {
 }
 
 const MatmulAttrs* matmul_attrs(const Node& n) {
-  if (n.op != &ops::matmul) return nullptr;
+  if (n.op->kind != OpKind::product) return nullptr;
   const auto& a = n.call.attrs.as<MatmulAttrs>();
   return a.fold_a || a.fold_b ? nullptr : &a;
 }
 
 // What a copy, a cast or a scaling multiplies by.
 std::optional<double> factor_of(const Node& n) {
-  if (n.op->fuse != Fuse::pointwise || n.call.n_in != 1 || n.call.n_out != 1 || n.call.accumulate) return {};
+  if (n.op->kind != OpKind::pointwise || n.call.n_in != 1 || n.call.n_out != 1 || n.call.accumulate) return {};
   if (!is_float(n.call.in[0].dtype) || !is_float(n.call.out[0].dtype)) return {};
   if (n.call.variant == int(PointwiseFn::copy)) return 1;
   if (n.call.variant != int(PointwiseFn::affine) || n.call.attrs.as<AffineAttrs>().beta != 0) return {};

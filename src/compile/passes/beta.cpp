@@ -5,14 +5,13 @@
 #include "backend/workspace.h"
 #include "compile/passes.h"
 #include "compile/rewrite.h"
-#include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
 
-bool is_product(const Node& n) {
-  return (n.op == &ops::linear || n.op == &ops::matmul || n.op == &ops::linear_input_grad) && n.call.n_in == 2 &&
-         n.call.accumulate == 0;
+bool is_product(const Node& n) { return n.op->kind == OpKind::product && n.call.n_in == 2 && n.call.accumulate == 0; }
+bool is_sum(const Node& n) {
+  return n.op->kind == OpKind::pointwise && n.call.variant == int(PointwiseFn::add) && n.call.accumulate == 0;
 }
 
 }  // namespace
@@ -28,7 +27,7 @@ Report passes::beta(Graph& graph, const PassOptions&) {
   std::vector<bool> dead(count);
   for (size_t s = 0; s < count; ++s) {
     Node& sum = graph.nodes[s];
-    if (sum.op != &ops::add || sum.call.accumulate != 0) continue;
+    if (!is_sum(sum)) continue;
     for (int i = 0; i < 2; ++i) {
       const Operand& part = sum.in[i];
       const Buffer& b = graph.buffers[size_t(part.buffer)];

@@ -80,12 +80,13 @@ class Folding {
   Report run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       Node& n = graph_.nodes[i];
-      if (n.op->fuse == Fuse::pointwise && n.call.n_out == 1 && all_floats(n)) simplify(int(i), n);
+      if (n.op->kind == OpKind::pointwise && n.call.n_out == 1 && all_floats(n)) simplify(int(i), n);
       if (dead_[i]) continue;
       n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {
         if (writes) known_[size_t(o.buffer)].reset();
       });
-      if (n.op == &ops::fill && fills_a_buffer(n)) known_[size_t(n.out[0].buffer)] = {n.call.out[0].dtype, rounded(n)};
+      if (n.op->kind == OpKind::fill && fills_a_buffer(n))
+        known_[size_t(n.out[0].buffer)] = {n.call.out[0].dtype, rounded(n)};
     }
     remove_nodes(graph_, dead_);
     return std::move(report_);

@@ -10,7 +10,6 @@
 #include "compile/rewrite.h"
 #include "compile/updates.h"
 #include "core/folded_update.h"
-#include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
@@ -79,7 +78,7 @@ bool is_intact(const Graph& graph, const Folded& f) {
 // Note [Weights of a layer]: a call has nothing to update until its first tiles are multiplied, and nothing to multiply while it updates its last.
 // So weights that follow each other share one, as far as they belong to one module: then the next weight is multiplied while the last is
 // updated. Their products wait for the last of them, a layer's at most.
-bool share_a_call(const Graph& graph, Folded& into, const Folded& next) {
+bool share_a_call(const Graph& graph, const OpDef& op, Folded& into, const Folded& next) {
   bool whole = into.operands.size() % folded_operands == 0 && next.operands.size() == folded_operands;
   auto tokens = [](const Folded& f) { return workspace::rows(f.operands[folded_x].ref); };
   if (graph.target != DeviceType::cuda || !whole || into.gradients.size() == max_folded || tokens(into) != tokens(next))
@@ -90,8 +89,7 @@ bool share_a_call(const Graph& graph, Folded& into, const Folded& next) {
   both.last = std::max(into.last, next.last);
   both.cost.matmul_flops += next.cost.matmul_flops, both.cost.other_flops += next.cost.other_flops;
   both.bytes += next.bytes;
-  if (range_above(both.ranges, ops::adamw_product.name)->parent->kind != RangeKind::module || !is_intact(graph, both))
-    return false;
+  if (range_above(both.ranges, op.name)->parent->kind != RangeKind::module || !is_intact(graph, both)) return false;
   into = both;
   return true;
 }
@@ -105,14 +103,15 @@ Report passes::fold(Graph& graph, const PassOptions&) {
   Replacement with(graph);
   for (size_t u = 0; u < count; ++u) {
     const Node update = graph.nodes[u];
-    if (update.op != &ops::adamw) continue;
+    const OpDef* with_product = update.op->with_product;
+    if (!with_product) continue;
     Span all = span_of(update.call.in[1], update.in[1].offset);
     int64_t size = size_of(update.call.in[1].dtype);
     std::vector<std::pair<int64_t, int64_t>> taken;  // elements
     std::vector<Folded> calls;
     for (size_t w = 0; w < u; ++w) {
       const Node& gradient = graph.nodes[w];
-      if (gradient.op != &ops::linear_weight_grad || gradient.out[0].buffer != update.in[1].buffer) continue;
+      if (gradient.op->kind != OpKind::weight_gradient || gradient.out[0].buffer != update.in[1].buffer) continue;
       Span span = span_of(gradient.call.out[0], gradient.out[0].offset);
       bool free = !gradient.call.accumulates(0) && all.contains(span) &&
                   span.end - span.begin == numel(gradient.call.out[0]) * size && has_kernel(graph, gradient) &&
@@ -126,11 +125,11 @@ Report passes::fold(Graph& graph, const PassOptions&) {
       report.lines.push_back(fmt::format("{} into its weight's update: {} bytes saved", gradient.range->path(),
                                          2 * (span.end - span.begin)));
       taken.emplace_back(first, first + numel(gradient.call.out[0]));
-      if (calls.empty() || !share_a_call(graph, calls.back(), f)) calls.push_back(f);
+      if (calls.empty() || !share_a_call(graph, *with_product, calls.back(), f)) calls.push_back(f);
     }
     for (Folded& f : calls) {
       f.operands.insert(f.operands.begin(), input(update, 4));
-      Node n = new_call(graph, ops::adamw_product, range_above(f.ranges, ops::adamw_product.name),
+      Node n = new_call(graph, *with_product, range_above(f.ranges, with_product->name),
                         Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()}), f.operands, {});
       n.cost = f.cost, n.bytes = f.bytes;
       with.put_after(f.last, n);

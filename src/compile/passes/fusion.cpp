@@ -36,7 +36,7 @@ bool are_side_by_side(const Place& a, const Place& b) {
 }  // namespace
 
 bool is_pointwise(const Graph& graph, const Node& n) {
-  if (n.op->fuse != Fuse::pointwise || n.call.n_out != 1 || n.call.variant == int(PointwiseFn::where)) return false;
+  if (n.op->kind != OpKind::pointwise || n.call.n_out != 1 || n.call.variant == int(PointwiseFn::where)) return false;
   const TensorRef& out = n.call.out[0];
   bool is_double = out.dtype == DType::f64;
   if (!is_float(out.dtype) || !is_contiguous(out) || numel(out) == 0 || (is_double && graph.target == DeviceType::cuda))

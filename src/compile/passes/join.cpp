@@ -14,7 +14,6 @@
 #include "backend/workspace.h"
 #include "compile/passes.h"
 #include "compile/rewrite.h"
-#include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
@@ -29,12 +28,10 @@ struct Product {
   Placed shared, stacked, columns;
 };
 
-bool is_product(const Node& n) { return n.op->kernel == &KernelTable::matmul; }
-
 // Nothing if the call is no product of two matrices, or has other operands than those forms.
 std::optional<Product> product_at(const Graph& graph, int call) {
   const Node& n = graph.nodes[size_t(call)];
-  if (!is_product(n) || n.call.n_in != 2 || numel(n.call.in[0]) == 0 || numel(n.call.in[1]) == 0) return {};
+  if (!n.op->is_product() || n.call.n_in != 2 || numel(n.call.in[0]) == 0 || numel(n.call.in[1]) == 0) return {};
   const auto& attrs = n.call.attrs.as<MatmulAttrs>();
   Placed a{n.in[0], n.call.in[0]}, b{n.in[1], n.call.in[1]}, c{n.out[0], n.call.out[0]};
   bool matrices = (attrs.fold_a || a.ref.rank == 2) && (attrs.fold_b || b.ref.rank == 2);
@@ -77,15 +74,15 @@ bool relocate(Operand& o, TensorRef& t, const Placed& from, const Placed& to) {
 
 // What a kernel may be asked to write: pointwise ones take any strides, products rows that are apart (backend/kernels.def).
 bool takes_output(const Node& n, const TensorRef& t) {
-  if (is_contiguous(t) || n.op->fuse == Fuse::pointwise) return true;
+  if (is_contiguous(t) || n.op->kind == OpKind::pointwise) return true;
   const auto& attrs = n.call.attrs.as<MatmulAttrs>();
-  return is_product(n) && t.strides[t.rank - 1] == 1 && matmul_operand_ok(t, attrs.fold_a && !attrs.transpose_a);
+  return n.op->is_product() && t.strides[t.rank - 1] == 1 && matmul_operand_ok(t, attrs.fold_a && !attrs.transpose_a);
 }
 
 // The call as it is when what it reads and writes of `from` is `to`. False if its kernel does not take that.
 bool relocate(Node& n, const Placed& from, const Placed& to) {
   MatmulProblem before, after;
-  if (is_product(n) && !matmul_problem(n.call, before)) return false;
+  if (n.op->is_product() && !matmul_problem(n.call, before)) return false;
   for (int i = 0; i < n.call.n_in; ++i) {
     if (n.in[i].buffer != from.at.buffer) continue;
     TensorRef& t = n.call.in[i];
@@ -96,7 +93,7 @@ bool relocate(Node& n, const Placed& from, const Placed& to) {
     if (n.out[j].buffer != from.at.buffer) continue;
     if (!relocate(n.out[j], n.call.out[j], from, to) || !takes_output(n, n.call.out[j])) return false;
   }
-  return !is_product(n) || (n.call.n_in == 2 && matmul_problem(n.call, after) && after.outer == before.outer);
+  return !n.op->is_product() || (n.call.n_in == 2 && matmul_problem(n.call, after) && after.outer == before.outer);
 }
 
 bool touches(const Node& n, int buffer) {

@@ -9,7 +9,6 @@
 #include "compile/passes.h"
 #include "compile/updates.h"
 #include "core/folded_update.h"
-#include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
@@ -19,7 +18,7 @@ constexpr int slack = 24;  // calls: about a layer and a half of a Transformer's
 int64_t folded_elements(const Graph& graph) {
   int64_t n = 0;
   for (const Node& node : graph.nodes)
-    if (node.op == &ops::adamw_product)
+    if (node.op->kind == OpKind::product_update)
       for (int i = 0; i < folded_weights(node.call); ++i) n += numel(node.call.in[folded_input(i, folded_master)]);
   return n;
 }
@@ -34,7 +33,7 @@ bool only_outlives(const Graph& graph, const Node& n) {
 
 // -1: it stays in the first one, with scratch memory of its own.
 int side_lane(const Graph& graph, const Node& n) {
-  if (graph.target == DeviceType::cpu) return is_update(n) || n.op == &ops::adamw_product ? 1 : -1;
+  if (graph.target == DeviceType::cpu) return is_update(n) || n.op->kind == OpKind::product_update ? 1 : -1;
   return n.chain > 0 ? (n.chain - 1) % max_lanes : only_outlives(graph, n) ? 1 : -1;
 }
 
@@ -51,7 +50,7 @@ Report passes::lanes(Graph& graph, const PassOptions&) {
     if (lane < 0) continue;
     n.lane = lane;
     ++(n.chain > 0 ? chained : aside);
-    if (n.op == &ops::adamw_product) {
+    if (n.op->kind == OpKind::product_update) {
       auto attrs = n.call.attrs.as<AdamWProductAttrs>();
       attrs.share = share;
       n.call.attrs = Attrs::of(attrs);
