@@ -11,7 +11,7 @@ namespace {
 class MetaBackend : public DeviceBackend {
  public:
   const KernelTable& kernels() const override { return table_; }
-  DeviceInfo info() const override { return {"meta (nothing is computed)", 0, 0, 0}; }
+  DeviceInfo info() const override { return {.type = DeviceType::meta, .name = "meta (nothing is computed)"}; }
   void* allocate(size_t bytes) override {
     return reinterpret_cast<void*>(next_.fetch_add((bytes + 4095) / 4096 * 4096));
   }

@@ -11,11 +11,14 @@
 
 namespace sinter {
 
+// What passes, workspaces and predictions ask of a device, whether it is here or meta stands for it.
 struct DeviceInfo {
+  DeviceType type = DeviceType::cpu;
   std::string name;             // "NVIDIA H200", "AMD EPYC …"
   int64_t memory_bytes = 0;     // in all
   int compute_capability = 0;   // 90 for Hopper; 0 on the CPU
   int multiprocessors = 0;      // or CPU threads in use
+  int64_t cache_bytes = 0;      // a GPU's L2; 0: not known
   bool hopper_kernels = false;  // those for sm_90a can run: the GPU and this build have it
 };
 

@@ -40,7 +40,7 @@ std::vector<lab::AttentionConfig> AttentionFlags::configs(Determinism determinis
     check(all.size() <= 10000, "these lists make more than 10000 configurations");
   };
   auto choose = [&](const std::string& name) {
-    AttentionChoice choice = choose_attention(attention_named(name), c.device, c.head_dim);
+    AttentionChoice choice = choose_attention(attention_named(name), target_of(c.device), c.head_dim);
     c.attention.kind = choice.kind;
     c.attention_why = choice.why;
     int64_t size = 0;

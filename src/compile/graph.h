@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/device.h"
 #include "core/fused.h"
 #include "core/range.h"
 #include "memory/caching_allocator.h"
@@ -74,7 +75,7 @@ constexpr int max_lanes = 4;
 
 struct Graph {
   DeviceType device = DeviceType::cpu;
-  DeviceType target = DeviceType::cpu;  // what meta stands for
+  DeviceInfo target;  // what passes ask about it; for meta, what it stands for
   std::vector<Buffer> buffers;
   std::vector<Node> nodes;
   std::vector<Operand> outputs;  // what the step returned …

@@ -153,7 +153,7 @@ std::string graph_json(const Graph& g) {
                      {"bytes", node.bytes}});
   }
   Json all = {{"schema", graph_schema},
-              {"device", name_of(g.target)},
+              {"device", name_of(g.target.type)},
               {"arena_bytes", g.arena_bytes},
               {"buffers", buffers},
               {"calls", calls}};

@@ -73,7 +73,7 @@ Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs
   for (const Placed& p : out) n.out[n.call.n_out] = p.at, n.call.out[n.call.n_out++] = p.ref;
   n.for_each_access(
       [&](const Operand&, const TensorRef& t, bool, bool) { n.bytes += double(numel(t) * size_of(t.dtype)); });
-  n.call.workspace_bytes = op.workspace ? op.workspace(n.call, graph.target) : 0;
+  n.call.workspace_bytes = op.workspace ? op.workspace(n.call, graph.target.type) : 0;
   if (n.call.workspace_bytes > 0) {
     Buffer b;
     b.bytes = n.call.workspace_bytes;
@@ -87,7 +87,7 @@ Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs
 }
 
 bool fits_hopper(const Graph& graph, std::initializer_list<Placed> tensors) {
-  if (graph.device != DeviceType::meta && !backend_of(graph.device).info().hopper_kernels) return false;
+  if (!graph.target.hopper_kernels) return false;
   for (const Placed& t : tensors) {
     int64_t piece = 16 / size_of(t.ref.dtype), last = t.ref.rank - 1;
     if (t.at.offset % 16 != 0 || t.ref.strides[last] != 1 || t.ref.dims[last] % piece != 0) return false;

@@ -56,7 +56,7 @@ class Tracer : public Recorder {
  public:
   explicit Tracer(DeviceType device) {
     graph_.device = device;
-    graph_.target = device == DeviceType::meta ? MetaTarget::current() : device;
+    graph_.target = target_of(device);
   }
 
   Allocator& allocator() override { return memory_; }

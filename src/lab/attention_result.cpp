@@ -107,7 +107,7 @@ std::string why_it_does_not_fit(const AttentionConfig& c, const AttentionNeed& n
   text += fmt::format("; --ctx {} would fit", smaller.ctx);
   if (c.attention.kind != AttentionKind::naive) return text;
   AttentionConfig other = c;
-  other.attention.kind = choose_attention(AttentionKind::automatic, c.device, c.head_dim).kind;
+  other.attention.kind = choose_attention(AttentionKind::automatic, target_of(c.device), c.head_dim).kind;
   int64_t its = predict(other).peak_bytes;
   if (other.attention.kind != AttentionKind::naive && its <= free)
     text +=

@@ -75,7 +75,7 @@ void check_config(const AttentionConfig& c) {
             "--tile {}: portable attention has tiles of 32, 64 and 128", c.attention.tile);
     }
   }
-  check_supported(c.precision, c.device);
+  check_supported(c.precision, target_of(c.device));
 }
 
 AttentionWork::AttentionWork(const AttentionConfig& c, DeviceType where) : config_(c) {
@@ -149,7 +149,7 @@ int64_t AttentionWork::planned_held_bytes() const {
 int64_t AttentionWork::grad_bytes() const { return grad_.defined() ? CachingAllocator::rounded(grad_.bytes()) : 0; }
 
 AttentionNeed predict(const AttentionConfig& c) {
-  MetaTarget target(c.device);
+  MetaTarget target(target_of(c.device));
   CachingAllocator& allocator = allocator_of(DeviceType::meta);
   allocator.release_cached();
   int64_t before = allocator.stats().allocated;

@@ -28,7 +28,7 @@ bool comparable(const MeasuredRun& a, const MeasuredRun& b) {
 
 struct Variant {
   MeasuredRun config;
-  plan::Need need;
+  plan::Prediction need;
   std::optional<Measurement> measurement;
   std::optional<Json> oom;
 };
@@ -53,8 +53,8 @@ void run_here(const std::vector<MeasuredRun>& runs, const MakeModel& make_model,
   for (size_t begin = 0, end; begin < runs.size(); begin = end) {
     std::vector<Variant> group;
     for (end = begin; end < runs.size() && comparable(runs[begin], runs[end]); ++end) {
-      Variant v{runs[end], plan::predict(runs[end], make_model), {}, {}};
-      if (plan::Fit fit = plan::fit_of(v.need, v.config); !fit.fits)
+      Variant v{runs[end], plan::predict(runs[end], target_of(runs[end].device), make_model), {}, {}};
+      if (plan::Fit fit = plan::fit_of(v.need, backend_of(v.config.device).free_bytes()); !fit.fits)
         v.oom = oom_result(v.config, v.need, fit.reason, fit.free_bytes);
       else if (!fit.warning.empty()) progress.done(fmt::format("warning: {}: {}", v.config.text(), fit.warning));
       group.push_back(std::move(v));
@@ -108,8 +108,8 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   try {
     if (options.dry_run) {
       for (const MeasuredRun& c : runs) {
-        plan::Need need = plan::predict(c, make_model);
-        record["results"].push_back(planned_result(c, need, plan::fit_of(need, c)));
+        plan::Prediction need = plan::predict(c, target_of(c.device), make_model);
+        record["results"].push_back(planned_result(c, need, plan::fit_of(need, backend_of(c.device).free_bytes())));
       }
     } else if (!options.peers.empty()) {
       bench_against_peers(options, runs, record, progress);

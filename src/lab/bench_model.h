@@ -37,9 +37,9 @@ std::optional<Measurement> measure(const MeasuredRun& config, int64_t timed, con
                                    Progress& progress);
 
 Json compilation_json(const compile::Compilation& compilation, const compile::CompileTime& time);
-Json result_of(const MeasuredRun& config, const plan::Need& need, const Measurement& m, plan::Peaks& peaks);
-Json oom_result(const MeasuredRun& config, const plan::Need& need, const std::string& reason, int64_t free_bytes);
-Json planned_result(const MeasuredRun& config, const plan::Need& need, const plan::Fit& fit);
+Json result_of(const MeasuredRun& config, const plan::Prediction& need, const Measurement& m, plan::Peaks& peaks);
+Json oom_result(const MeasuredRun& config, const plan::Prediction& need, const std::string& reason, int64_t free_bytes);
+Json planned_result(const MeasuredRun& config, const plan::Prediction& need, const plan::Fit& fit);
 
 // Ours and the peers' alternately, each in a fresh process. Appends to the record.
 void bench_against_peers(const BenchOptions& options, const std::vector<MeasuredRun>& runs, Json& record,

@@ -5,12 +5,13 @@
 #include "lab/memory_json.h"
 #include "lab/tuning.h"
 #include "plan/floor.h"
+#include "plan/gpus.h"
 #include "system/units.h"
 
 namespace sinter::lab {
 namespace {
 
-Json common(const MeasuredRun& c, const plan::Need& need) {
+Json common(const MeasuredRun& c, const plan::Prediction& need) {
   const ModelConfig& m = c.model;
   return {{"engine", "sinter"},
           {"size", m.name},
@@ -40,8 +41,8 @@ Json common(const MeasuredRun& c, const plan::Need& need) {
           {"samples_ms", Json::array()},
           {"trajectory_ms", Json::array()},
           {"phases", Json::object()},
-          {"parameters", need.parameters},
-          {"tensors", need.tensors},
+          {"parameters", need.walk.parameters},
+          {"tensors", need.walk.tensors},
           {"flops", need.flops},
           {"flops_executed", need.flops_executed},
           {"mfu", nullptr},
@@ -50,7 +51,7 @@ Json common(const MeasuredRun& c, const plan::Need& need) {
           {"floor_multiple", nullptr},
           {"tokens_per_s", nullptr},
           {"peak_bytes", nullptr},
-          {"predicted_peak_bytes", need.steady.peak_allocated},
+          {"predicted_peak_bytes", need.walk.steady.peak_allocated},
           {"need_bytes", need.bytes()},
           {"config", to_json(c)}};
 }
@@ -88,7 +89,7 @@ Json compilation_json(const compile::Compilation& c, const compile::CompileTime&
           {"passes", passes}};
 }
 
-Json result_of(const MeasuredRun& c, const plan::Need& need, const Measurement& m, plan::Peaks& peaks) {
+Json result_of(const MeasuredRun& c, const plan::Prediction& need, const Measurement& m, plan::Peaks& peaks) {
   Json r = common(c, need);
   std::vector<double> wall = m.timed_wall_ms();
   Statistics total = statistics_of(wall);
@@ -156,17 +157,18 @@ Json result_of(const MeasuredRun& c, const plan::Need& need, const Measurement& 
   return r;
 }
 
-Json oom_result(const MeasuredRun& c, const plan::Need& need, const std::string& reason, int64_t free_bytes) {
+Json oom_result(const MeasuredRun& c, const plan::Prediction& need, const std::string& reason, int64_t free_bytes) {
   Json r = common(c, need);
   r["status"] = "oom";
   r["reason"] = reason;
   r["free_bytes"] = free_bytes;
-  r["memory"] =
-      categories_json((need.first.peak_allocated > need.steady.peak_allocated ? need.first : need.steady).at_peak_by);
+  r["memory"] = categories_json(
+      (need.walk.first.peak_allocated > need.walk.steady.peak_allocated ? need.walk.first : need.walk.steady)
+          .at_peak_by);
   return r;
 }
 
-Json planned_result(const MeasuredRun& c, const plan::Need& need, const plan::Fit& fit) {
+Json planned_result(const MeasuredRun& c, const plan::Prediction& need, const plan::Fit& fit) {
   Json r = oom_result(c, need, fit.reason, fit.free_bytes);
   if (fit.fits) r["status"] = "ok";
   return r;

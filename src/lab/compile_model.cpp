@@ -53,13 +53,14 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   if (!options.dump.empty()) compile::check_dump_name(options.dump);
   SweepOptions sweep = options.sweep;
   if (!sweep.device) sweep.device = cuda_backend() ? "cuda" : "cpu";
+  DeviceInfo on = imagined_device(*sweep.device);
   for (const std::string& mode : sweep.mode)
     check(mode_named(mode) == Mode::compiled,
           "--mode {}: compile model compiles; time eager mode with bench model --mode eager", mode);
   sweep.mode = {"compiled"};
   sweep.no_tune = {};  // of a record: it says how to run it
   sweep = with_defaults(sweep);
-  std::vector<MeasuredRun> runs = expand(sweep, Device::imagined);
+  std::vector<MeasuredRun> runs = expand(sweep, on);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());
   Json config = to_json(sweep);
@@ -69,7 +70,7 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   std::string dump;
   for (const MeasuredRun& c : runs) {
     progress.now(c.text());
-    MetaTarget target(c.device);
+    MetaTarget target(on);
     Workload work(c, DeviceType::meta, make_model);
     work.run();
     for (const Trainer::Replayed& r : work.trainer().replayed()) record["results"].push_back(result_of(c, r));

@@ -9,6 +9,7 @@
 #include "lab/machine.h"
 #include "lab/peer_script.h"
 #include "lab/record.h"
+#include "plan/gpus.h"
 #include "plan/peaks.h"
 #include "system/build_info.h"
 #include "system/nvml.h"

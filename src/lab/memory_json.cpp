@@ -38,7 +38,7 @@ class Ranges {
 
 }  // namespace
 
-Json timeline_json(const plan::MemoryRun& run, const RunConfig& c, bool predicted) {
+Json timeline_json(const plan::Walk& run, const RunConfig& c, bool predicted) {
   int64_t origin = run.phases.front().begin_ns;
   auto us = [&](int64_t ns) { return double(ns - origin) / 1e3; };
   Json t = {{"title", c.text()},
@@ -47,7 +47,7 @@ Json timeline_json(const plan::MemoryRun& run, const RunConfig& c, bool predicte
                        : c.device == DeviceType::cuda ? "a CUDA GPU"
                                                       : "the CPU"},
             {"duration_us", us(run.phases.back().end_ns)},
-            {"capacity", run.snapshot.memory_bytes > 0 ? Json(run.snapshot.memory_bytes) : Json()},
+            {"capacity", run.memory.memory_bytes > 0 ? Json(run.memory.memory_bytes) : Json()},
             {"clock", predicted ? "time of the dry run, which computes nothing: order and proportion, not duration"
                                 : "host time at which memory was handed out and given back"}};
   t["categories"] = Json::array();
@@ -83,7 +83,7 @@ Json timeline_json(const plan::MemoryRun& run, const RunConfig& c, bool predicte
       if (b.used) add(0, b.address, b.bytes, b.category, b.range, b.tensor);
   }
   Json curve = Json::array({Json::array({0, reserved})});
-  for (const MemoryEvent& e : run.snapshot.events) {
+  for (const MemoryEvent& e : run.memory.events) {
     double time = us(e.time_ns);
     if (e.action == MemoryEvent::alloc) {
       add(time, e.address, e.bytes, e.category, e.range, e.tensor);

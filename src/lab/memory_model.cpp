@@ -4,7 +4,8 @@
 #include "lab/machine.h"
 #include "lab/record.h"
 #include "lab/tuning.h"
-#include "plan/cards.h"
+#include "plan/fit.h"
+#include "plan/gpus.h"
 #include "system/files.h"
 #include "system/process.h"
 #include "system/units.h"
@@ -23,7 +24,7 @@ Json phases_json(const std::vector<plan::PhaseUsage>& phases) {
   return rows;
 }
 
-Json largest_json(const plan::MemoryRun& run, int64_t most) {
+Json largest_json(const plan::Walk& run, int64_t most) {
   Json rows = Json::array();
   for (const plan::HeldAtPeak& h : plan::held_at_peak(run)) {
     if (int64_t(rows.size()) == most) break;
@@ -37,29 +38,27 @@ Json largest_json(const plan::MemoryRun& run, int64_t most) {
   return rows;
 }
 
-// Which cards it fits on, and what would make it fit on one: the one named, the one here, or else the largest it does not
-// fit on.
-Json cards_json(const MeasuredRun& c, const plan::Need& need, const std::string& wanted, const MakeModel& make_model) {
+// Which cards it fits on, each by a prediction for that card, and what would make it fit on one: the one named, the one here, or else the largest it
+// does not fit on.
+Json cards_json(const MeasuredRun& c, const plan::Prediction& need, const std::string& wanted,
+                const MakeModel& make_model) {
   Json fitting = Json::array(), missing = Json::array();
-  const plan::Card* card = wanted.empty() ? nullptr : &plan::card_named(wanted);
-  plan::Card here{"this GPU", 0, 0};
-  if (!card && cuda_backend()) {
-    DeviceInfo info = cuda_backend()->info();
-    here.bytes = info.memory_bytes, here.compute_capability = info.compute_capability;
-    card = &here;
-  }
-  for (const plan::Card& known : plan::known_cards()) {
-    bool ok = plan::fits(need, c, known);
-    std::string name = known.name;
-    if (std::string missing = plan::missing_on(known, c); !missing.empty()) name += " (has no " + missing + ")";
+  std::optional<DeviceInfo> card;
+  if (!wanted.empty()) card = plan::card_named(wanted).info();
+  else if (cuda_backend()) card = cuda_backend()->info(), card->name = "this GPU";
+  for (const plan::Gpu* known : plan::known_cards()) {
+    DeviceInfo info = known->info();
+    bool ok = plan::fits(c, info, make_model);
+    std::string name = known->card;
+    if (std::string missing = plan::missing_on(info, c); !missing.empty()) name += " (has no " + missing + ")";
     (ok ? fitting : missing).push_back(name);
-    if (!ok && wanted.empty() && !cuda_backend()) card = &known;
+    if (!ok && wanted.empty() && !cuda_backend()) card = info;
   }
   Json j = {{"device_bytes", plan::device_need(need)}, {"fits", fitting}, {"does_not_fit", missing}};
   if (!card) return j;
   j["card"] = card->name;
-  j["card_bytes"] = card->bytes;
-  j["card_fits"] = plan::fits(need, c, *card);
+  j["card_bytes"] = card->memory_bytes;
+  j["card_fits"] = plan::fits(c, *card, make_model);
   if (j["card_fits"] == false) {
     std::string change = plan::cheapest_change(c, *card, make_model);
     j["change"] = change.empty() ? Json() : Json(change);
@@ -67,17 +66,18 @@ Json cards_json(const MeasuredRun& c, const plan::Need& need, const std::string&
   return j;
 }
 
-Json result_of(const MeasuredRun& c, const plan::MemoryRun& run, const plan::Need& need, bool predicted,
-               const MemoryOptions& options, const MakeModel& make_model) {
+Json result_of(const MeasuredRun& c, const plan::Walk& run, const plan::Prediction& need, bool predicted,
+               const std::string& on, const MemoryOptions& options, const MakeModel& make_model) {
   std::vector<plan::PhaseUsage> phases = plan::usage_by_phase(run);
   plan::Usage peak = plan::peak_of(phases);
   Json r = to_json(c);
   r["status"] = run.out_of_memory.empty() ? "ok" : "oom";
   if (!run.out_of_memory.empty()) r["reason"] = run.out_of_memory;
   r["predicted"] = predicted;
+  r["predicted_for"] = on;
   r["attention_why"] = c.attention_why;
   r["maths"] = maths_text(c.precision);
-  r["parameters"] = need.parameters;
+  r["parameters"] = need.walk.parameters;
   r["phases"] = phases_json(phases);
   r["peak_bytes"] = peak.bytes;
   r["peak_by"] = categories_json(peak.by);
@@ -92,13 +92,11 @@ Json result_of(const MeasuredRun& c, const plan::MemoryRun& run, const plan::Nee
 }
 
 // What was predicted, beside what was measured.
-void add_prediction(Json& r, const MeasuredRun& c, const plan::MemoryRun& run, const plan::Need& need,
-                    const MakeModel& make_model) {
-  plan::MemoryRun dry = plan::run_memory(c, DeviceType::meta, make_model);
-  Json predicted = phases_json(plan::usage_by_phase(dry));
+void add_prediction(Json& r, const MeasuredRun& c, const plan::Walk& run, const plan::Prediction& need) {
+  Json predicted = phases_json(plan::usage_by_phase(need.walk));
   r["predicted_phases_equal"] = predicted == r["phases"];
-  r["predicted_peak_bytes"] = plan::peak_of(plan::usage_by_phase(dry)).bytes;
-  r["predicted_reserved_bytes"] = plan::peak_reserved(dry);
+  r["predicted_peak_bytes"] = plan::peak_of(plan::usage_by_phase(need.walk)).bytes;
+  r["predicted_reserved_bytes"] = plan::peak_reserved(need.walk);
   if (predicted != r["phases"]) r["predicted_phases"] = predicted;
   if (c.device != DeviceType::cuda) return;
   int64_t used = r["reserved_bytes"].get<int64_t>() + run.outside_bytes;
@@ -110,22 +108,25 @@ void add_prediction(Json& r, const MeasuredRun& c, const plan::MemoryRun& run, c
 
 // None if interrupted. The snapshot is handed out, not written: a full disk must not cost the measurement. What does not
 // fit is predicted instead, so that people see why.
-std::optional<Json> run_one(const MeasuredRun& c, const MemoryOptions& options, bool alone, const MakeModel& make_model,
-                            std::string& snapshot) {
-  plan::Need need = plan::predict(c, make_model);
+std::optional<Json> run_one(const MeasuredRun& c, const DeviceInfo& on, const MemoryOptions& options, bool alone,
+                            const MakeModel& make_model, std::string& snapshot) {
+  plan::Prediction need = plan::predict(c, on, make_model);
+  if (need.walk.interrupted) return {};
   plan::Fit fit{true, 0, "", ""};
-  if (!options.predict) fit = plan::fit_of(need, c);
+  if (!options.predict) fit = plan::fit_of(need, backend_of(c.device).free_bytes());
   bool dry = options.predict || !fit.fits;
   restart_product_tuning();
-  plan::MemoryRun run = plan::run_memory(c, dry ? DeviceType::meta : c.device, make_model);
+  std::optional<plan::Walk> measured;
+  if (!dry) measured = plan::walk(c, make_model);
+  const plan::Walk& run = measured ? *measured : need.walk;
   if (run.interrupted) return {};
-  Json r = result_of(c, run, need, dry, options, make_model);
+  Json r = result_of(c, run, need, dry, on.name, options, make_model);
   if (!dry) add_tuning(r, product_tuning());
   if (!fit.fits) r["status"] = "oom", r["reason"] = fit.reason;
-  if (!dry && run.out_of_memory.empty()) add_prediction(r, c, run, need, make_model);
+  if (!dry && run.out_of_memory.empty()) add_prediction(r, c, run, need);
   if (alone) r["timeline"] = timeline_json(run, c, dry);
   if (!options.snapshot.empty())
-    snapshot = options.snapshot.ends_with(".pickle") ? to_pickle(run.snapshot) : to_json(run.snapshot);
+    snapshot = options.snapshot.ends_with(".pickle") ? to_pickle(run.memory) : to_json(run.memory);
   return r;
 }
 
@@ -151,15 +152,14 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
   sweep = with_defaults(sweep);
   set_up_process(sweep);
-  std::vector<MeasuredRun> runs = expand(sweep, options.predict ? Device::imagined : Device::present);
+  if (!options.card.empty()) check(*sweep.device != "cpu", "--card {}: a GPU, but --device is cpu", options.card);
+  std::optional<DeviceInfo> imagined;  // what is predicted for
+  if (!options.card.empty()) imagined = plan::card_named(options.card).info();
+  else if (options.predict) imagined = imagined_device(*sweep.device);
+  std::vector<MeasuredRun> runs = expand(sweep, options.predict ? imagined : std::nullopt);
   check_snapshot(options.snapshot, runs.size());
   check(output.plot.empty() || runs.size() == 1,
         "--plot {}: a timeline is of one configuration, but these flags make {}", output.plot, runs.size());
-  if (!options.card.empty()) {
-    plan::card_named(options.card);
-    check(runs[0].device == DeviceType::cuda, "--card {}: a GPU, but --device is cpu", options.card);
-  }
-
   Json config = to_json(sweep);
   config["predict"] = options.predict;
   Json record = new_record("memory model", machine_block(options.predict ? DeviceType::cpu : runs[0].device), config);
@@ -168,7 +168,8 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   std::string snapshot;
   for (const MeasuredRun& c : runs) {
     progress.now(c.text());
-    std::optional<Json> r = run_one(c, options, runs.size() == 1, make_model, snapshot);
+    std::optional<Json> r =
+        run_one(c, options.predict ? *imagined : target_of(c.device), options, runs.size() == 1, make_model, snapshot);
     if (!r) break;
     if (runs.size() > 1)
       progress.done(fmt::format("{}: {}", c.text(),

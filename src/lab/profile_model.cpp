@@ -116,11 +116,11 @@ int profile_model(const SweepOptions& given, const ProfileOptions& options, cons
     const MeasuredRun& c = runs[i];
     Json config = to_json(c);
     config["attention_why"] = c.attention_why;
-    plan::Need need = plan::predict(c, make_model);
+    plan::Prediction need = plan::predict(c, target_of(c.device), make_model);
     return Subject{c.text(),
                    config,
                    c.precision.name,
-                   plan::fit_of(need, c),
+                   plan::fit_of(need, backend_of(c.device).free_bytes()),
                    c.warmup,
                    c.steps,
                    [&c, need](plan::Peaks& peaks) { return plan::floor_of(c, need, peaks); },

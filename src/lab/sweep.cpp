@@ -5,6 +5,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "backend/cuda/cuda.h"
 #include "core/check.h"
+#include "plan/gpus.h"
 
 namespace sinter::lab {
 namespace {
@@ -39,7 +40,7 @@ void check_range(const char* flag, int64_t v, int64_t low, int64_t high) {
   check(v <= high, "--{} {} is beyond what sinter is made for; the most is {}", flag, v, high);
 }
 
-void check_run(const MeasuredRun& c, const SweepOptions& o, Device device) {
+void check_run(const MeasuredRun& c, const SweepOptions& o) {
   const ModelConfig& m = c.model;
   check_range("d-model", m.d_model, 1, 1 << 20);
   check_range("d-ff", m.d_ff, 1, 1 << 22);
@@ -60,7 +61,6 @@ void check_run(const MeasuredRun& c, const SweepOptions& o, Device device) {
   check(m.norm_eps > 0 && m.rope_theta > 0, "--norm-eps and --rope-theta must be positive, not {} and {}", m.norm_eps,
         m.rope_theta);
   validate(m);
-  if (device == Device::present) check_supported(c.precision, c.device);
   double tokens = double(c.batch) * double(m.ctx);
   double largest = tokens * std::max(double(m.vocab), std::max(2.0 * double(m.d_ff), double(m.heads) * double(m.ctx)));
   check(largest < 1e15, "--batch {} with --ctx {} makes tensors of {:.1e} elements; use smaller ones", c.batch, m.ctx,
@@ -72,10 +72,10 @@ void check_run(const MeasuredRun& c, const SweepOptions& o, Device device) {
         *o.max_token_id, *o.max_token_id + 1);
 }
 
-void choose(MeasuredRun& c, AttentionKind wanted, bool deterministic) {
+void choose(MeasuredRun& c, const DeviceInfo& on, AttentionKind wanted, bool deterministic) {
   c.model.attention = {wanted, deterministic, 0};
   if (c.model.heads < 1) return;  // check_run will say so
-  AttentionChoice choice = choose_attention(wanted, c.device, c.model.head_dim());
+  AttentionChoice choice = choose_attention(wanted, on, c.model.head_dim());
   c.model.attention.kind = choice.kind;
   c.attention_why = choice.why;
 }
@@ -208,7 +208,11 @@ void set_up_process(const SweepOptions& o) {
   cpu::set_threads(int(*o.threads));
 }
 
-std::vector<MeasuredRun> expand(const SweepOptions& o, Device existence) {
+DeviceInfo imagined_device(const std::string& name) {
+  return name == "cuda" ? plan::device_or_card(DeviceType::cuda) : target_of(device_named(name));
+}
+
+std::vector<MeasuredRun> expand(const SweepOptions& o, const std::optional<DeviceInfo>& imagined) {
   std::vector<MeasuredRun> runs;
   for (const std::string& passes : o.passes) compile::passes_named(passes);
   bool compiled = std::find(o.mode.begin(), o.mode.end(), "compiled") != o.mode.end();
@@ -219,8 +223,8 @@ std::vector<MeasuredRun> expand(const SweepOptions& o, Device existence) {
   check(*o.seed >= 0, "--seed must not be negative, and is {}", *o.seed);
   check(!o.no_tune.value_or(false) || *o.device != "cpu",
         "--no-tune: only products on CUDA are tuned; leave it out with --device cpu");
-  bool absent_gpu = existence == Device::imagined && *o.device == "cuda";
-  DeviceType device = absent_gpu ? DeviceType::cuda : device_named(*o.device);
+  DeviceType device = imagined ? imagined->type : device_named(*o.device);
+  DeviceInfo on = imagined ? *imagined : target_of(device);
   for (ModelConfig model : shapes(o)) {
     model.rope_theta = o.rope_theta.value_or(model.rope_theta);
     model.norm_eps = o.norm_eps.value_or(model.norm_eps);
@@ -238,8 +242,9 @@ std::vector<MeasuredRun> expand(const SweepOptions& o, Device existence) {
                   run.seed = uint64_t(*o.seed), run.lr = *o.lr, run.clip = *o.clip;
                   run.accumulate = o.accumulate.value_or(1);
                   run.warmup = warmup, run.steps = *o.steps, run.no_tune = o.no_tune.value_or(false);
-                  choose(run, attention_named(attention), o.deterministic.value_or(false));
-                  check_run(run, o, existence);
+                  choose(run, on, attention_named(attention), o.deterministic.value_or(false));
+                  check_run(run, o);
+                  if (!imagined) check_supported(run.precision, on);
                   runs.push_back(std::move(run));
                 }
   }

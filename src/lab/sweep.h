@@ -62,9 +62,9 @@ SweepOptions overlaid(SweepOptions base, SweepOptions over);  // what `over` giv
 SweepOptions with_defaults(SweepOptions o);
 void set_up_process(const SweepOptions& o);  // what holds for all of it: --threads, --no-tune
 
-enum class Device { present, imagined };  // an imagined one need not be in this machine
-// Every combination, each checked. Attention varies fastest and then the dtype, so that variants to compare stand
-// together.
-std::vector<MeasuredRun> expand(const SweepOptions& o, Device device = Device::present);
+DeviceInfo imagined_device(const std::string& name);  // the device of that name, or for a GPU that is not here a card
+// Every combination, each checked, for the device that is named, or for one that need not be in this machine. Attention varies fastest and then the
+// dtype, so that variants to compare stand together.
+std::vector<MeasuredRun> expand(const SweepOptions& o, const std::optional<DeviceInfo>& imagined = {});
 
 }  // namespace sinter::lab

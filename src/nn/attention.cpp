@@ -32,18 +32,18 @@ AttentionKind attention_named(const std::string& name) {
             name);
 }
 
-AttentionChoice choose_attention(AttentionKind wanted, DeviceType device, int64_t head_dim) {
+AttentionChoice choose_attention(AttentionKind wanted, const DeviceInfo& device, int64_t head_dim) {
   if (wanted == AttentionKind::naive) return {wanted, "asked for"};
   std::string missing = missing_attention(device, head_dim);
   if (wanted == AttentionKind::automatic) {
     if (!missing.empty()) return {AttentionKind::naive, "auto: no flash, because " + missing};
     return {AttentionKind::flash,
-            fmt::format("auto: {} has a kernel for head dimension {}", name_of(device), head_dim)};
+            fmt::format("auto: {} has a kernel for head dimension {}", name_of(device.type), head_dim)};
   }
-  check(wanted != AttentionKind::tiled || device == DeviceType::cpu,
+  check(wanted != AttentionKind::tiled || device.type == DeviceType::cpu,
         "--attention tiled: the readable reference runs on the CPU only; use --device cpu, or --attention flash or "
         "portable");
-  check(wanted != AttentionKind::portable || device == DeviceType::cuda,
+  check(wanted != AttentionKind::portable || device.type == DeviceType::cuda,
         "--attention portable: a CUDA kernel; use --device cuda, or --attention flash or tiled on the CPU");
   check(missing.empty(), "--attention {}: {}; use --attention naive", name_of(wanted), missing);
   return {wanted, "asked for"};

@@ -25,9 +25,8 @@ struct AttentionChoice {
   std::string why;     // for people
 };
 // What `wanted` means on a device (every float type it has is taken alike). automatic: flash where there is a kernel,
-// otherwise naive. Anything else that cannot run there is refused, with the remedy. A GPU that is not in this machine is
-// taken for one that has every kernel, so that memory can be predicted for it.
-AttentionChoice choose_attention(AttentionKind wanted, DeviceType device, int64_t head_dim);
+// otherwise naive. Anything else that cannot run there is refused, with the remedy.
+AttentionChoice choose_attention(AttentionKind wanted, const DeviceInfo& device, int64_t head_dim);
 
 // softmax(q·kᵀ/√D)·v. q: (batch, heads, positions, D); k and v alike, with as many heads or fewer, shared evenly.
 // options.kind must have been chosen.

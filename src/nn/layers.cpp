@@ -60,7 +60,7 @@ Attention::Attention(Parameters& p, const std::string& prefix, const ModelConfig
                        linear_spec(prefix + ".v", c.d_model, kv_heads * c.head_dim())})),
       o(p, prefix + ".o", c.d_model, c.d_model) {
   DeviceType device = p.options().device;
-  how.kind = choose_attention(how.kind, device == DeviceType::meta ? MetaTarget::current() : device, c.head_dim()).kind;
+  how.kind = choose_attention(how.kind, target_of(device), c.head_dim()).kind;
 }
 
 Tensor Attention::operator()(const Tensor& x) const {

@@ -2,7 +2,6 @@
 // L, the logarithm of the sum of the exponentials of a row's scores, which is all that backward needs of them.
 #include "ops/attention.h"
 
-#include "backend/device.h"
 #include "backend/workspace.h"
 #include "ops/rules.h"
 
@@ -10,14 +9,13 @@ namespace sinter {
 
 constexpr int64_t most_cuda_head_dim = 128;
 
-std::string missing_attention(DeviceType device, int64_t head_dim) {
-  if (device == DeviceType::cuda && head_dim > most_cuda_head_dim)
+std::string missing_attention(const DeviceInfo& device, int64_t head_dim) {
+  if (device.type != DeviceType::cuda) return "";
+  if (head_dim > most_cuda_head_dim)
     return fmt::format("the CUDA kernels take head dimensions up to {}, and this is {}", most_cuda_head_dim, head_dim);
-  if (device == DeviceType::cuda && !cuda_backend()) return "";
-  int cc = backend_of(device).info().compute_capability;
-  if (device == DeviceType::cuda && cc < 80)
-    return fmt::format("it needs compute capability 8.0, and this GPU has {}.{}", cc / 10, cc % 10);
-  return "";
+  int cc = device.compute_capability;
+  return cc >= 80 ? ""
+                  : fmt::format("it needs compute capability 8.0, and {} has {}.{}", device.name, cc / 10, cc % 10);
 }
 
 namespace {

@@ -8,7 +8,7 @@
 namespace sinter {
 namespace {
 
-DeviceType target_of_meta = DeviceType::cpu;
+const DeviceInfo* target_of_meta = nullptr;  // null: the CPU
 
 CachingAllocator::Source source_of(DeviceType device) {
   DeviceBackend& b = backend_of(device);
@@ -64,9 +64,15 @@ void* current_stream(DeviceType device) {
 
 void synchronize(DeviceType device) { backend_of(device).synchronize(current_stream(device)); }
 
-MetaTarget::MetaTarget(DeviceType device) : previous_(std::exchange(target_of_meta, device)) {}
+MetaTarget::MetaTarget(const DeviceInfo& device)
+    : device_(device), previous_(std::exchange(target_of_meta, &device_)) {}
 MetaTarget::~MetaTarget() { target_of_meta = previous_; }
-DeviceType MetaTarget::current() { return target_of_meta; }
+DeviceType MetaTarget::type() { return target_of_meta ? target_of_meta->type : DeviceType::cpu; }
+
+DeviceInfo target_of(DeviceType device) {
+  if (device != DeviceType::meta) return backend_of(device).info();
+  return target_of_meta ? *target_of_meta : cpu_backend().info();
+}
 
 Event::Event(DeviceType device) : backend_(backend_of(device)), device_(device), native_(backend_.create_event()) {}
 Event::~Event() { backend_.destroy_event(native_); }

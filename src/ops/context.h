@@ -46,18 +46,22 @@ struct Autocast : Scoped<std::optional<DType>> {
 CachingAllocator& allocator_of(DeviceType device);
 void* current_stream(DeviceType device);
 void synchronize(DeviceType device);
-// The meta device stands for this one while the object lives (the CPU without one): same workspaces, same memory rules.
+// The meta device stands for this one while the object lives (this machine's CPU without one): the same workspaces, kernels and memory rules.
 class MetaTarget {
  public:
-  explicit MetaTarget(DeviceType device);
+  explicit MetaTarget(const DeviceInfo& device);
   ~MetaTarget();
   MetaTarget(const MetaTarget&) = delete;
   MetaTarget& operator=(const MetaTarget&) = delete;
-  static DeviceType current();
+  static DeviceType type();  // of what it stands for
 
  private:
-  DeviceType previous_;
+  DeviceInfo device_;
+  const DeviceInfo* previous_;
 };
+
+// A device as whoever plans for it sees it: for meta, what it stands for.
+DeviceInfo target_of(DeviceType device);
 
 // A moment on the current stream of a device.
 class Event {

@@ -72,7 +72,7 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
   for (int j = 0; j < k.n_out; ++j) k.out[j] = outputs[j].ref();
 
   bool meta = device == DeviceType::meta;
-  DeviceType target = meta ? MetaTarget::current() : device;
+  DeviceType target = meta ? MetaTarget::type() : device;
   k.stream = current_stream(device);
   Ref<Storage> workspace;
   if (op.workspace && (k.workspace_bytes = op.workspace(k, target)) > 0) {

@@ -11,6 +11,6 @@ struct Floor {
   double ms() const { return products_ms + optimizer_ms; }
 };
 // Zeros if there was no room to measure a rate.
-Floor floor_of(const RunConfig& config, const Need& need, Peaks& peaks);
+Floor floor_of(const RunConfig& config, const Prediction& prediction, Peaks& peaks);
 
 }  // namespace sinter::plan

@@ -1,6 +1,5 @@
-// The ceilings of this machine: measured (product per type, copy bandwidth), cached per machine, and as the vendor states.
+// The ceilings of this machine: measured (product per type, copy bandwidth), cached per machine.
 #pragma once
-#include <optional>
 #include <string>
 
 #include "core/device.h"
@@ -27,9 +26,5 @@ class Peaks {
   Json known_;
 };
 std::string peaks_cache_path();
-
-// What the vendor's datasheet says of a GPU (dense, fp32 accumulation), by --dtype in FLOP/s and bandwidth in B/s.
-std::optional<double> datasheet_product(const std::string& device_name, const std::string& dtype);
-std::optional<double> datasheet_bandwidth(const std::string& device_name);
 
 }  // namespace sinter::plan

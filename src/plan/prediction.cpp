@@ -1,59 +1,36 @@
 #include "plan/prediction.h"
 
-#include "profile/cost_counter.h"
+#include "core/range.h"
 #include "system/units.h"
 
 namespace sinter::plan {
-namespace {
 
-OpCost count(const auto& work) {
-  CostCounter counter;
-  Listening listening(counter);
-  work();
-  return counter.total();
-}
-
-}  // namespace
-
-Need predict(const RunConfig& c, const MakeModel& make_model) try {
-  MetaTarget target(c.device);
-  CachingAllocator& allocator = allocator_of(DeviceType::meta);
-  allocator.release_cached();
-  allocator.reset_peak();
-  Need need;
-  {
-    Workload work(c, DeviceType::meta, make_model);
-    need.parameters = work.trainer().parameters().count();
-    need.tensors = int64_t(work.trainer().parameters().entries().size());
-    work.run();
-    need.first = allocator.stats();
-    allocator.reset_peak();
-    work.run();
-    need.steady = allocator.stats();
+Prediction predict(const RunConfig& c, const DeviceInfo& on, const MakeModel& make_model) try {
+  Prediction p;
+  p.walk = walk_on_meta(c, on, make_model);
+  OpCost all, forward;
+  for (const auto& [id, cost] : p.walk.ops) {
+    const RangeNode* phase = range_of(id).phase();
+    all.add(cost);
+    if (phase && phase->name == name_of(Phase::forward)) forward.add(cost);
   }
-  {
-    RunConfig eager = c;  // a replay makes no calls that could be counted
-    eager.mode = Mode::eager;
-    Workload work(eager, DeviceType::meta, make_model);
-    need.flops_executed = count([&] { work.run(); }).executed_flops;
-    OpCost forward = count([&] { work.forward(); });
-    need.forward_flops = forward.matmul_flops;
-    need.forward_flops_executed = forward.executed_flops;
-    need.flops = need.forward_flops * double(c.accumulate) * (c.pass == Pass::forward ? 1 : 3);
-  }
-  allocator.release_cached();
-  return need;
+  double passes = double(c.accumulate);
+  p.forward_flops = forward.matmul_flops / passes;
+  p.forward_flops_executed = forward.executed_flops / passes;
+  p.flops = forward.matmul_flops * (c.pass == Pass::forward || c.pass == Pass::evaluate ? 1 : 3);
+  p.flops_executed = all.executed_flops;
+  return p;
 } catch (const Error& e) {
   if (e.kind() != ErrorKind::memory || c.memory_budget == 0) throw;
   RunConfig free = c;
   free.memory_budget = 0;
-  Need need = predict(free, make_model);
-  need.refused = e.what();
-  return need;
+  Prediction p = predict(free, on, make_model);
+  p.refused = e.what();
+  return p;
 }
 
-Fit fit_of(const Need& need, const RunConfig& c) {
-  Fit fit{true, backend_of(c.device).free_bytes(), "", ""};
+Fit fit_of(const Prediction& need, int64_t free_bytes) {
+  Fit fit{true, free_bytes, "", ""};
   fit.fits = need.bytes() <= fit.free_bytes && need.refused.empty();
   if (!need.refused.empty()) fit.reason = need.refused;
   else if (!fit.fits)

@@ -1,6 +1,5 @@
 #include "train/precision.h"
 
-#include "backend/device.h"
 #include "core/check.h"
 
 namespace sinter {
@@ -14,14 +13,13 @@ Precision precision_named(const std::string& name) {
   fail_with(ErrorKind::usage, "--dtype {}: unknown; choose fp32, tf32, bf16 or fp16", name);
 }
 
-void check_supported(const Precision& p, DeviceType device) {
-  if (device == DeviceType::cpu) {
+void check_supported(const Precision& p, const DeviceInfo& device) {
+  if (device.type == DeviceType::cpu) {
     check(p.math != MathMode::tf32, "--dtype tf32: only CUDA tensor cores have it; use --dtype fp32 on the CPU");
     return;
   }
-  if (device != DeviceType::cuda) return;
   check(p.master != DType::f64, "--dtype fp64: only on the CPU, for checks");
-  int cc = backend_of(device).info().compute_capability;
+  int cc = device.compute_capability;
   check(p.compute != DType::bf16 || cc >= 80,
         "--dtype bf16: this GPU (compute capability {}.{}) has no bf16; use --dtype fp16", cc / 10, cc % 10);
   check(p.math != MathMode::tf32 || cc >= 80,

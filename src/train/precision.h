@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "core/device.h"
+#include "backend/device.h"
 #include "core/kernel_call.h"
 
 namespace sinter {
@@ -16,7 +16,8 @@ struct Precision {
   bool loss_scaling = false;
 };
 Precision precision_named(const std::string& name);
-void check_supported(const Precision& p, DeviceType device);  // refuses what the device lacks, naming what it has
-std::string maths_text(const Precision& p);                   // for people
+void check_supported(const Precision& p,
+                     const DeviceInfo& device);  // refuses what the device lacks, naming what it has
+std::string maths_text(const Precision& p);      // for people
 
 }  // namespace sinter

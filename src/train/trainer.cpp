@@ -10,7 +10,7 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
     : options_(options),
       parameters_({options.device, options.precision.master, options.precision.compute, options.seed}) {
   validate(config);
-  check_supported(options.precision, options.device);
+  if (options.device != DeviceType::meta) check_supported(options.precision, target_of(options.device));
   if (options_.compiled) {
     options_.compiled = with_attention(*options_.compiled, config.attention);
     arena_ = std::make_shared<compile::Arena>(options.device);

@@ -7,6 +7,7 @@
 #include "support/gpu.h"
 #include "support/random_net.h"
 #include "support/random_program.h"
+#include "support/targets.h"
 
 namespace sinter {
 namespace {
@@ -322,7 +323,7 @@ TEST(Passes, LetProductsAdd) {
     Tensor stream = random_tensor(rng, {3, 5, 24}, DType::f32);
     auto step = [&](const auto&) { return std::vector{add(stream, linear(x, w)), add(linear(x, w), linear(x, w))}; };
     compile::Graph g = compile::trace(step, {}, cpu);
-    g.target = DeviceType::cuda;
+    g.target = older_gpu();
     compile::passes::beta(g, {});
     ASSERT_EQ(g.nodes.size(), 3u) << "two sums, one with a product that has nothing to add to";
     compile::passes::plan(g, {});
@@ -335,7 +336,7 @@ TEST(Passes, LetProductsAdd) {
 }
 
 TEST(Passes, FuseRowsWithTheirNeighbours) {
-  MetaTarget target(DeviceType::cuda);
+  MetaTarget target(hopper_gpu());
   auto meta = [](const Dims& d, DType t) { return empty(d, t, DeviceType::meta); };
   Tensor stream = meta({4, 64}, DType::f32), update = meta({4, 64}, DType::bf16), w = meta({64}, DType::f32);
   auto nodes = [&](const compile::Step& f, const std::vector<Tensor>& in) {

@@ -9,6 +9,7 @@
 #include "support/graph_checks.h"
 #include "support/model_step.h"
 #include "support/random_program.h"
+#include "support/targets.h"
 #include "support/values.h"
 #include "train/trainer.h"
 
@@ -85,7 +86,7 @@ TEST(Join, AModelThatDeclaresItsWeightsApart) {
 
 // Joined gradients go into their updates as any other: planned only, there is no such kernel here.
 TEST(Join, LeavesNothingToStoreOfGradientsThatAreFolded) {
-  MetaTarget target(DeviceType::cuda);
+  MetaTarget target(hopper_gpu());
   ApartStep model("bf16", DeviceType::meta, compile::CompileOptions{});
   model.trainer->run(Pass::step, model.batch);
   int folded = 0;

@@ -99,7 +99,7 @@ TEST(AttentionMemory, IsAsPredictedAndAsNamed) {
 TEST(AttentionMemoryGpu, IsAsPredictedAndAsNamed) {
   SINTER_REQUIRE_GPU();
   std::vector<AttentionKind> kinds = {AttentionKind::naive};
-  if (choose_attention(AttentionKind::automatic, DeviceType::cuda, 16).kind == AttentionKind::flash)
+  if (choose_attention(AttentionKind::automatic, target_of(DeviceType::cuda), 16).kind == AttentionKind::flash)
     kinds = {AttentionKind::naive, AttentionKind::flash, AttentionKind::portable};
   expect_memory_as_predicted(DeviceType::cuda, kinds);
 }

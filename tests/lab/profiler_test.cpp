@@ -11,8 +11,8 @@
 namespace sinter::lab {
 namespace {
 
-RunConfig little(DeviceType device, const char* dtype = "fp32") {
-  RunConfig c;
+MeasuredRun little(DeviceType device, const char* dtype = "fp32") {
+  MeasuredRun c;
   c.model.d_model = 64, c.model.d_ff = 96, c.model.layers = 3, c.model.heads = 4, c.model.vocab = 101, c.model.ctx = 24;
   c.model.attention.kind = AttentionKind::naive;
   c.batch = 2;
@@ -21,13 +21,13 @@ RunConfig little(DeviceType device, const char* dtype = "fp32") {
   return c;
 }
 
-Profile profile_of(const RunConfig& c, ProfilerChoice choice = ProfilerChoice::automatic) {
+Profile profile_of(const MeasuredRun& c, ProfilerChoice choice = ProfilerChoice::automatic) {
   Profiler profiler(c.device, choice);
   Workload work(c, c.device, make_transformer);
   return profiler.run([&] { work.run(); }, 1, 2, true).value();
 }
 
-void expect_sound(const RunConfig& c, const Profile& p) {
+void expect_sound(const MeasuredRun& c, const Profile& p) {
   Json r = profile_result(to_json(c), p, "attn", {1e12, 1e11});
   const Json& a = r["attribution"];
   EXPECT_EQ(a["unattributed"], 0);
@@ -57,7 +57,7 @@ void expect_sound(const RunConfig& c, const Profile& p) {
 }
 
 TEST(Profiler, AttributesEveryOpOnTheCpu) {
-  RunConfig c = little(DeviceType::cpu);
+  MeasuredRun c = little(DeviceType::cpu);
   Profile p = profile_of(c);
   EXPECT_EQ(p.source, "clock");
   expect_sound(c, p);
@@ -90,7 +90,7 @@ TEST(Profiler, SeesAttentionAlone) {
 }
 
 TEST(Profiler, FlashIsARangeOfItsOwn) {
-  RunConfig c = little(DeviceType::cpu);
+  MeasuredRun c = little(DeviceType::cpu);
   c.model.attention.kind = AttentionKind::flash;
   Profile p = profile_of(c);
   Json r = profile_result(to_json(c), p, "", {});
@@ -119,7 +119,7 @@ TEST(Profiler, LeavesNothingBehind) {
 TEST(ProfilerGpu, AttributesEveryKernel) {
   SINTER_REQUIRE_GPU();
   for (const char* dtype : {"fp32", "bf16", "fp16"}) {
-    RunConfig c = little(DeviceType::cuda, dtype);
+    MeasuredRun c = little(DeviceType::cuda, dtype);
     Profile p = profile_of(c, ProfilerChoice::cupti);
     EXPECT_EQ(p.source, "cupti");
     expect_sound(c, p);
@@ -137,7 +137,7 @@ TEST(ProfilerGpu, AttributesEveryKernel) {
 
 TEST(ProfilerGpu, DeviceEventsGiveTheSameOps) {
   SINTER_REQUIRE_GPU();
-  RunConfig c = little(DeviceType::cuda);
+  MeasuredRun c = little(DeviceType::cuda);
   Profile p = profile_of(c, ProfilerChoice::events);
   EXPECT_EQ(p.source, "events");
   expect_sound(c, p);

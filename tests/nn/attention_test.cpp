@@ -6,6 +6,7 @@
 #include "autograd/tape.h"
 #include "nn/transformer.h"
 #include "support/gpu.h"
+#include "support/targets.h"
 #include "support/values.h"
 
 namespace sinter {
@@ -14,18 +15,22 @@ namespace {
 constexpr AttentionKind on_the_cpu[] = {AttentionKind::naive, AttentionKind::tiled, AttentionKind::flash};
 
 TEST(ChooseAttention, AutoTakesFlashWhereThereIsAKernelAndSaysWhy) {
-  AttentionChoice cpu = choose_attention(AttentionKind::automatic, DeviceType::cpu, 300);
+  AttentionChoice cpu = choose_attention(AttentionKind::automatic, target_of(DeviceType::cpu), 300);
   EXPECT_EQ(cpu.kind, AttentionKind::flash);
   EXPECT_TRUE(mentions(cpu.why, {"auto", "cpu", "300"}));
-  AttentionChoice wide = choose_attention(AttentionKind::automatic, DeviceType::cuda, 160);
+  AttentionChoice wide = choose_attention(AttentionKind::automatic, hopper_gpu(), 160);
   EXPECT_EQ(wide.kind, AttentionKind::naive);
   EXPECT_TRUE(mentions(wide.why, {"auto", "128", "160"}));
-  EXPECT_EQ(choose_attention(AttentionKind::naive, DeviceType::cuda, 160).kind, AttentionKind::naive);
+  EXPECT_EQ(choose_attention(AttentionKind::naive, hopper_gpu(), 160).kind, AttentionKind::naive);
+  AttentionChoice old = choose_attention(AttentionKind::automatic, plan::card_named("T4-16").info(), 64);
+  EXPECT_EQ(old.kind, AttentionKind::naive);
+  EXPECT_TRUE(mentions(old.why, {"auto", "8.0", "T4-16", "7.5"}));
 }
 
 TEST(ChooseAttention, WhatCannotRunIsRefusedWithTheRemedy) {
   auto refusal = [](AttentionKind kind, DeviceType device, int64_t d) {
-    return error_of(ErrorKind::usage, [&] { choose_attention(kind, device, d); });
+    DeviceInfo on = device == DeviceType::cuda ? hopper_gpu() : target_of(device);
+    return error_of(ErrorKind::usage, [&] { choose_attention(kind, on, d); });
   };
   EXPECT_TRUE(mentions(refusal(AttentionKind::flash, DeviceType::cuda, 256), {"flash", "128", "256", "naive"}));
   EXPECT_TRUE(mentions(refusal(AttentionKind::tiled, DeviceType::cuda, 64), {"tiled", "CPU", "--device cpu"}));
@@ -75,7 +80,7 @@ TEST(ModelAttention, EveryImplementationGivesTheSameLossAndGradients) {
 TEST(ModelAttentionGpu, EveryImplementationGivesTheSameLossAndGradients) {
   SINTER_REQUIRE_GPU();
   std::vector<AttentionKind> kinds = {AttentionKind::naive};
-  if (choose_attention(AttentionKind::automatic, DeviceType::cuda, 8).kind == AttentionKind::flash)
+  if (choose_attention(AttentionKind::automatic, target_of(DeviceType::cuda), 8).kind == AttentionKind::flash)
     kinds = {AttentionKind::naive, AttentionKind::flash, AttentionKind::portable};
   for (int64_t kv_heads : {6, 2, 1}) {
     Values expected = results_of(little(AttentionKind::naive, kv_heads), DType::f64);

@@ -13,6 +13,7 @@
 #include "backend/workspace.h"
 #include "compile/passes.h"
 #include "ops/table.h"
+#include "support/targets.h"
 
 namespace sinter {
 namespace {
@@ -31,7 +32,7 @@ std::unique_ptr<compile::Executable> compiled_for_cuda(const compile::Step& step
 }
 
 std::unique_ptr<compile::Executable> compiled_for_cuda(compile::Graph g, const std::vector<std::string>& without) {
-  g.target = DeviceType::cuda;
+  g.target = older_gpu();
   for (const compile::Pass& p : compile::all_passes())
     if (std::find(without.begin(), without.end(), p.name) == without.end()) p.run(g, {});
   return std::make_unique<compile::Executable>(std::move(g), std::make_shared<compile::Arena>(DeviceType::cpu), false);

@@ -136,18 +136,18 @@ void expect_predicted_memory(DeviceType device) {
     RunConfig c;
     c.model = little();
     c.device = device, c.precision = precision_named("bf16"), c.mode = mode, c.accumulate = 3;
-    plan::Need need = plan::predict(c, make_transformer);
+    plan::Prediction need = plan::predict(c, target_of(device), make_transformer);
     CachingAllocator& allocator = allocator_of(device);
     allocator.release_cached();
     int64_t before = allocator.stats().allocated;
     allocator.reset_peak();
     Workload work(c, device, make_transformer);
     work.run();
-    EXPECT_EQ(allocator.stats().peak_allocated - before, need.first.peak_allocated) << c.text();
+    EXPECT_EQ(allocator.stats().peak_allocated - before, need.walk.first.peak_allocated) << c.text();
     for (int i = 0; i < 2; ++i) work.run();
     allocator.reset_peak();
     work.run();
-    EXPECT_EQ(allocator.stats().peak_allocated - before, need.steady.peak_allocated) << c.text();
+    EXPECT_EQ(allocator.stats().peak_allocated - before, need.walk.steady.peak_allocated) << c.text();
   }
 }
 TEST(Accumulation, TakesThePredictedMemory) { expect_predicted_memory(DeviceType::cpu); }

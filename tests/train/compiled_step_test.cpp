@@ -11,6 +11,7 @@
 #include "plan/prediction.h"
 #include "support/gpu.h"
 #include "support/graph_checks.h"
+#include "support/targets.h"
 #include "support/threads.h"
 #include "support/values.h"
 #include "train/workload.h"
@@ -115,7 +116,7 @@ TEST(CompiledStepGpu, GivesMemoryOfGradientsBack) {
 }
 
 TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
-  auto check = [](const Case& k, DeviceType target, int least_aside) {
+  auto check = [](const Case& k, const DeviceInfo& target, int least_aside) {
     TrainerOptions o;
     o.precision = precision_named(k.dtype);
     AdamWOptions adamw;
@@ -131,8 +132,8 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
     expect_ordered_lanes(g);
   };
   for (const Case& k : cases) {
-    check(k, DeviceType::cuda, 11);
-    check(k, DeviceType::cpu, 1);  // updates alone
+    check(k, older_gpu(), 11);
+    check(k, target_of(DeviceType::cpu), 1);  // updates alone
   }
 }
 
@@ -174,7 +175,7 @@ compile::Graph graph_for_cuda(const char* dtype, int64_t layers,
 
 // Memory that is used again does not make the chain of the first lane wait for another that is a little behind.
 TEST(CompiledStep, LetsLanesFallBehind) {
-  MetaTarget target(DeviceType::cuda);
+  MetaTarget target(hopper_gpu());
   for (const char* dtype : {"fp32", "bf16"}) {
     compile::Graph g = graph_for_cuda(dtype, 12);
     auto share_data = [](const compile::Node& x, const compile::Node& y) {
@@ -196,7 +197,7 @@ TEST(CompiledStep, LetsLanesFallBehind) {
 
 // The weights of a block are updated by one call, those of different blocks by different ones, and each when nobody needs it any more.
 TEST(CompiledStep, UpdatesABlocksWeightsTogether) {
-  MetaTarget target(DeviceType::cuda);
+  MetaTarget target(hopper_gpu());
   compile::Graph g = graph_for_cuda("bf16", 3);
   std::vector<std::string> places;
   std::vector<int> weights;
@@ -221,7 +222,7 @@ TEST(CompiledStep, UpdatesABlocksWeightsTogether) {
 
 // What a gradient is made of may be overwritten after it: then its weight does not wait for the rest of the block.
 TEST(CompiledStep, UpdatesAWeightBeforeItsGradientsOperandsAreGone) {
-  MetaTarget target(DeviceType::cuda);
+  MetaTarget target(hopper_gpu());
   compile::Placed gone;
   compile::Graph g = graph_for_cuda("bf16", 2, [&](compile::Graph& g, std::string_view pass) {
     if (pass != "fold") return;
@@ -319,16 +320,16 @@ RunConfig run_config(DeviceType device, const char* dtype, Pass pass) {
 TEST(CompiledStep, TakesNoMoreMemoryWhileItIsCompiled) {
   RunConfig c = run_config(DeviceType::cuda, "bf16", Pass::step);
   c.model = known_size("medium");
-  plan::Need need = plan::predict(c, make_transformer);
-  EXPECT_EQ(need.first.peak_allocated, need.steady.peak_allocated);
-  EXPECT_LT(need.steady.at_peak_by[size_t(MemoryCategory::gradient)], need.parameters / 4);
+  plan::Prediction need = plan::predict(c, hopper_gpu(), make_transformer);
+  EXPECT_EQ(need.walk.first.peak_allocated, need.walk.steady.peak_allocated);
+  EXPECT_LT(need.walk.steady.at_peak_by[size_t(MemoryCategory::gradient)], need.walk.parameters / 4);
 }
 
 void expect_predicted_memory(DeviceType device) {
   for (const char* dtype : {"fp32", "bf16", "fp16"})
     for (Pass pass : {Pass::forward, Pass::forward_backward, Pass::step}) {
       RunConfig c = run_config(device, dtype, pass);
-      plan::Need need = plan::predict(c, make_transformer);
+      plan::Prediction need = plan::predict(c, target_of(device), make_transformer);
       CachingAllocator& allocator = allocator_of(device);
       allocator.release_cached();
       int64_t before = allocator.stats().allocated;
@@ -336,7 +337,7 @@ void expect_predicted_memory(DeviceType device) {
       for (int i = 0; i < 3; ++i) work.run();
       allocator.reset_peak();
       work.run();
-      EXPECT_EQ(allocator.stats().peak_allocated - before, need.steady.peak_allocated) << c.text();
+      EXPECT_EQ(allocator.stats().peak_allocated - before, need.walk.steady.peak_allocated) << c.text();
     }
 }
 

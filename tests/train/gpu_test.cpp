@@ -109,7 +109,7 @@ TEST(TrainerGpu, ForcedOverflowSkipsHalvesAndRecovers) {
 
 TEST(PredictedMemoryGpu, MetaPeakEqualsTheMeasuredOne) {
   SINTER_REQUIRE_GPU();
-  MetaTarget target(DeviceType::cuda);
+  MetaTarget target(target_of(DeviceType::cuda));
   for (const char* dtype : {"fp32", "bf16", "fp16"}) {
     auto peak_on = [&](DeviceType device) {
       CachingAllocator& a = allocator_of(device);

@@ -53,10 +53,12 @@ void check_teardown(cudaError_t e, const char* what) {
 class CudaBackend final : public DeviceBackend {
  public:
   CudaBackend(const cudaDeviceProp& p, int device) {
+    info_.type = DeviceType::cuda;
     info_.name = p.name;
     info_.memory_bytes = int64_t(p.totalGlobalMem);
     info_.compute_capability = 10 * p.major + p.minor;
     info_.multiprocessors = p.multiProcessorCount;
+    info_.cache_bytes = p.l2CacheSize;
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     info_.hopper_kernels = cuda::hopper::can_run();
   }

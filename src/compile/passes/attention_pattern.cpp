@@ -287,7 +287,7 @@ bool has_kernels(const Graph& graph, const SpelledAttention& a) {
   DType type = a.q.ref.dtype;
   if (a.k.ref.dtype != type || a.v.ref.dtype != type || a.o.ref.dtype != type || a.v.ref.dims[3] != a.head_dim)
     return false;
-  if (type == DType::f64 && graph.target == DeviceType::cuda) return false;
+  if (type == DType::f64 && graph.target.type == DeviceType::cuda) return false;
   if (a.has_backward() && a.grad_o.ref.dtype != type) return false;
   auto contiguous_heads = [](const TensorRef& t) {
     return (t.strides[3] == 1 || t.dims[3] == 1) && (t.strides[2] >= t.dims[3] || t.dims[2] == 1);

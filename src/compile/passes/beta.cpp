@@ -18,7 +18,7 @@ bool is_sum(const Node& n) {
 
 Report passes::beta(Graph& graph, const PassOptions&) {
   Report report;
-  if (graph.target != DeviceType::cuda) return report;  // the CPU's products would have to copy what they add to
+  if (graph.target.type != DeviceType::cuda) return report;  // the CPU's products would have to copy what they add to
   size_t count = graph.nodes.size();
   std::vector<std::vector<size_t>> users(graph.buffers.size());
   for (size_t i = 0; i < count; ++i)

@@ -63,7 +63,7 @@ class Cut {
   Cut(Graph& graph, const SpelledAttention& a)
       : graph_(graph),
         a_(a),
-        limits_(choices::causal_strips(graph.target, a.q.ref.dtype)),
+        limits_(choices::causal_strips(graph.target.type, a.q.ref.dtype)),
         strips_(strips_of(limits_, a)) {}
 
   // Empty if it is not worth it or cannot be done.
@@ -106,7 +106,7 @@ class Cut {
   const Node& node(int i) const { return graph_.nodes[size_t(i)]; }
 
   bool has_joined_kernels() const {
-    if (graph_.target != DeviceType::cuda || !has_kernels(graph_, a_) || a_.mask.scale <= 0) return false;
+    if (graph_.target.type != DeviceType::cuda || !has_kernels(graph_, a_) || a_.mask.scale <= 0) return false;
     if (node(a_.softmax).call.out[0].dtype != a_.q.ref.dtype || node(a_.values).call.accumulate) return false;
     const TensorRef& dq = a_.grad_q.ref;
     if (a_.has_backward() && (a_.dq < 0 || dq.dtype != a_.q.ref.dtype || node(a_.dq).call.accumulate ||
@@ -138,7 +138,7 @@ class Cut {
     const Node& n = node(like);
     Node part = new_call(graph_, ops::matmul, n.range, Attrs::of(MatmulAttrs{tx, ty}), {x, y}, {to}, n.call.math,
                          n.call.accumulate);
-    if (graph_.target == DeviceType::cuda) {  // each chain has its own
+    if (graph_.target.type == DeviceType::cuda) {  // each chain has its own
       part.call.workspace_bytes = std::min(part.call.workspace_bytes, choices::most_scratch_of_chain);
       graph_.buffers[size_t(part.workspace.buffer)].bytes = part.call.workspace_bytes;
     }

@@ -18,7 +18,7 @@ using F = PointwiseFn;
 
 // Another device may have other bits than the CPU, which computes here, but for what is rounded once.
 bool has_same_bits(const Graph& graph, const Node& n) {
-  if (graph.target == DeviceType::cpu) return true;
+  if (graph.target.type == DeviceType::cpu) return true;
   switch (F(n.call.variant)) {
     case F::add:
     case F::sub:

@@ -14,14 +14,12 @@
 namespace sinter::compile {
 namespace {
 
-constexpr int multiprocessors = 132;  // of an H200: the graph does not say yet what its target has
-
 // Whether the target has a kernel, and one that is worth it.
 bool has_kernel(const Graph& graph, const Node& gradient) {
-  if (graph.target != DeviceType::cuda) return true;
+  if (graph.target.type != DeviceType::cuda) return true;
   Placed dy = input(gradient, 0), x = input(gradient, 1);
   return dy.ref.dtype == DType::bf16 && x.ref.dtype == DType::bf16 && fits_hopper(graph, {dy, x}) &&
-         choices::folding_pays(dy.ref, gradient.call.out[0], multiprocessors);
+         choices::folding_pays(dy.ref, gradient.call.out[0], graph.target.multiprocessors);
 }
 
 bool touches(const Node& n, int buffer, Span span) {
@@ -81,7 +79,8 @@ bool is_intact(const Graph& graph, const Folded& f) {
 bool share_a_call(const Graph& graph, const OpDef& op, Folded& into, const Folded& next) {
   bool whole = into.operands.size() % folded_operands == 0 && next.operands.size() == folded_operands;
   auto tokens = [](const Folded& f) { return workspace::rows(f.operands[folded_x].ref); };
-  if (graph.target != DeviceType::cuda || !whole || into.gradients.size() == max_folded || tokens(into) != tokens(next))
+  if (graph.target.type != DeviceType::cuda || !whole || into.gradients.size() == max_folded ||
+      tokens(into) != tokens(next))
     return false;
   Folded both = into;
   auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };

@@ -39,7 +39,8 @@ bool is_pointwise(const Graph& graph, const Node& n) {
   if (n.op->kind != OpKind::pointwise || n.call.n_out != 1 || n.call.variant == int(PointwiseFn::where)) return false;
   const TensorRef& out = n.call.out[0];
   bool is_double = out.dtype == DType::f64;
-  if (!is_float(out.dtype) || !is_contiguous(out) || numel(out) == 0 || (is_double && graph.target == DeviceType::cuda))
+  if (!is_float(out.dtype) || !is_contiguous(out) || numel(out) == 0 ||
+      (is_double && graph.target.type == DeviceType::cuda))
     return false;
   for (int i = 0; i < n.call.n_in; ++i) {
     const TensorRef& t = n.call.in[i];

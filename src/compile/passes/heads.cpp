@@ -95,7 +95,8 @@ class Heads {
 
 Report passes::heads(Graph& graph, const PassOptions&) {
   Report report;
-  if (graph.target != DeviceType::cuda) return report;  // the CPU reads heads faster where each has memory of its own
+  if (graph.target.type != DeviceType::cuda)
+    return report;  // the CPU reads heads faster where each has memory of its own
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const OpDef* op = graph.nodes[i].op;
     if (op != &ops::split_heads && op != &ops::split_heads_backward) continue;

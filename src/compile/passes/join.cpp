@@ -235,7 +235,7 @@ void make_one(Graph& graph, const std::vector<Product>& run, int first, int last
 
 Report passes::join(Graph& graph, const PassOptions&) {
   Report report;
-  if (graph.target != DeviceType::cuda) return report;  // the CPU promises eager's bits, and gains little
+  if (graph.target.type != DeviceType::cuda) return report;  // the CPU promises eager's bits, and gains little
   std::vector<bool> dead(graph.nodes.size());
   for (int i = 0; i < int(graph.nodes.size()); ++i) {
     std::vector<Product> run = run_of(graph, i);

@@ -33,7 +33,7 @@ bool only_outlives(const Graph& graph, const Node& n) {
 
 // -1: it stays in the first one, with scratch memory of its own.
 int side_lane(const Graph& graph, const Node& n) {
-  if (graph.target == DeviceType::cpu) return is_update(n) || n.op->kind == OpKind::product_update ? 1 : -1;
+  if (graph.target.type == DeviceType::cpu) return is_update(n) || n.op->kind == OpKind::product_update ? 1 : -1;
   return n.chain > 0 ? (n.chain - 1) % max_lanes : only_outlives(graph, n) ? 1 : -1;
 }
 
@@ -41,11 +41,11 @@ int side_lane(const Graph& graph, const Node& n) {
 
 Report passes::lanes(Graph& graph, const PassOptions&) {
   Report report;
-  double share = choices::share_of_updates(graph.target, folded_elements(graph));
+  double share = choices::share_of_updates(graph.target.type, folded_elements(graph));
   int aside = 0, chained = 0, scratch[max_lanes];
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
-    if (graph.target == DeviceType::cpu) n.chain = 0;  // all threads work on one, then on the next
+    if (graph.target.type == DeviceType::cpu) n.chain = 0;  // all threads work on one, then on the next
     int lane = side_lane(graph, n);
     if (lane < 0) continue;
     n.lane = lane;

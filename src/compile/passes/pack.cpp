@@ -47,7 +47,7 @@ void change(Graph& graph, Node& n, const Attrs& attrs) {
 
 Report passes::pack(Graph& graph, const PassOptions&) {
   Report report;
-  if (graph.target != DeviceType::cpu) return report;
+  if (graph.target.type != DeviceType::cpu) return report;
   for (Node& n : graph.nodes) {
     if (is_large_product(n)) {
       auto attrs = n.call.attrs.as<MatmulAttrs>();

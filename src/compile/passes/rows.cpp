@@ -115,7 +115,7 @@ FusionGroup::Expand expansion(const Graph& graph, const Node& n) {
 }  // namespace
 
 Report passes::rows(Graph& graph, const PassOptions&) {
-  if (graph.target != DeviceType::cuda) return {};
+  if (graph.target.type != DeviceType::cuda) return {};
   return fuse_groups(graph, expansion, [](const FusionGroup& g) { return g.has_rows(); });
 }
 

@@ -1,4 +1,4 @@
-#include "plan/memory_walk.h"
+#include "plan/walk.h"
 
 #include <algorithm>
 #include <map>
@@ -41,9 +41,9 @@ Usage held_in(const std::vector<SegmentState>& segments) {
 }
 
 // Calls visit(event, usage after it) for every alloc and free.
-template <class F> void replay(const MemoryRun& run, F&& visit) {
+template <class F> void replay(const Walk& run, F&& visit) {
   Usage u = held_in(run.at_start);
-  for (const MemoryEvent& e : run.snapshot.events) {
+  for (const MemoryEvent& e : run.memory.events) {
     int sign = e.action == MemoryEvent::alloc ? 1 : e.action == MemoryEvent::free ? -1 : 0;
     if (sign == 0) continue;
     u.bytes += sign * e.bytes;
@@ -62,52 +62,74 @@ std::string source_of(const RangeNode& op) {
 
 }  // namespace
 
-MemoryRun run_memory(const RunConfig& c, DeviceType where, const MakeModel& make_model) {
-  MetaTarget target(c.device);
+namespace {
+
+Walk walk_on(DeviceType where, const RunConfig& c, const MakeModel& make_model) {
   CachingAllocator& allocator = allocator_of(where);
   allocator.release_cached();
-  MemoryRun run;
-  run.at_start = allocator.segments();
+  Walk w;
+  w.at_start = allocator.segments();
   Recording recording(allocator);
   int64_t begin = steady_ns();
   auto end_phase = [&](const std::string& name) {
     synchronize(where);
     int64_t end = steady_ns();
-    run.phases.push_back({name, begin, end});
+    w.phases.push_back({name, begin, end});
     begin = end;
     if (interrupted()) throw Interrupted{};
   };
   auto keep_events = [&] {
-    run.snapshot.segments = allocator.segments();
-    run.snapshot.events = allocator.take_events();
+    w.memory.segments = allocator.segments();
+    w.memory.events = allocator.take_events();
   };
+  allocator.reset_peak();
   try {
     Workload work(c, where, make_model);
+    w.parameters = work.trainer().parameters().count();
+    w.tensors = int64_t(work.trainer().parameters().entries().size());
     end_phase("init");
     work.run([&](Phase phase) { end_phase(name_of(phase)); });
+    w.first = allocator.stats();
+    allocator.reset_peak();
     std::map<uint32_t, int64_t> after_first = held_by_range(allocator);
-    work.run([&](Phase phase) { end_phase(std::string(name_of(phase)) + " 2"); });
+    CostCounter costs;
+    {
+      std::optional<Listening> counting;  // a device that is listened to would run in another way
+      if (where == DeviceType::meta) counting.emplace(costs);
+      work.run([&](Phase phase) { end_phase(std::string(name_of(phase)) + " 2"); });
+    }
+    w.ops = std::move(costs.by_range);
+    w.steady = allocator.stats();
     for (auto [range, bytes] : held_by_range(allocator))
-      if (int64_t more = bytes - after_first[range]; more > 0) run.leaks.emplace_back(range, more);
+      if (int64_t more = bytes - after_first[range]; more > 0) w.leaks.emplace_back(range, more);
     if (where == DeviceType::cuda) {
       CudaMemory m = cuda_memory();
-      run.outside_bytes = m.total - m.free - allocator.stats().reserved;
+      w.outside_bytes = m.total - m.free - allocator.stats().reserved;
     }
     keep_events();  // while the model holds its memory
   } catch (const Interrupted&) {
-    run.interrupted = true;
+    w.interrupted = true;
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::memory) throw;
-    run.out_of_memory = e.what();
-    run.phases.push_back({"out of memory", begin, steady_ns()});
+    if (e.kind() != ErrorKind::memory || where == DeviceType::meta) throw;  // meta has no end: a budget was refused
+    w.out_of_memory = e.what();
+    w.phases.push_back({"out of memory", begin, steady_ns()});
     keep_events();
   }
-  run.snapshot.memory_bytes = backend_of(where).info().memory_bytes;
+  w.memory.memory_bytes = backend_of(where).info().memory_bytes;
   allocator.release_cached();
-  return run;
+  return w;
 }
 
-std::vector<PhaseUsage> usage_by_phase(const MemoryRun& run) {
+}  // namespace
+
+Walk walk(const RunConfig& c, const MakeModel& make_model) { return walk_on(c.device, c, make_model); }
+
+Walk walk_on_meta(const RunConfig& c, const DeviceInfo& on, const MakeModel& make_model) {
+  MetaTarget target(on);
+  return walk_on(DeviceType::meta, c, make_model);
+}
+
+std::vector<PhaseUsage> usage_by_phase(const Walk& run) {
   std::vector<PhaseUsage> phases;
   Usage now = held_in(run.at_start);
   size_t i = 0;
@@ -132,18 +154,18 @@ Usage peak_of(const std::vector<PhaseUsage>& phases) {
   return peak;
 }
 
-int64_t peak_reserved(const MemoryRun& run) {
+int64_t peak_reserved(const Walk& run) {
   int64_t now = 0;
   for (const SegmentState& s : run.at_start) now += s.bytes;
   int64_t peak = now;
-  for (const MemoryEvent& e : run.snapshot.events) {
+  for (const MemoryEvent& e : run.memory.events) {
     if (e.action == MemoryEvent::segment_alloc) peak = std::max(peak, now += e.bytes);
     if (e.action == MemoryEvent::segment_free) now -= e.bytes;
   }
   return peak;
 }
 
-std::vector<HeldAtPeak> held_at_peak(const MemoryRun& run) {
+std::vector<HeldAtPeak> held_at_peak(const Walk& run) {
   int64_t peak = peak_of(usage_by_phase(run)).bytes;
   std::map<uint64_t, const MemoryEvent*> live, at_peak;
   bool found = false;

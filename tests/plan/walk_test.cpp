@@ -1,11 +1,12 @@
 // What the memory experiment says of a run, and that its prediction is what happens.
-#include "plan/memory_walk.h"
+#include "plan/walk.h"
 
 #include "core/range.h"
 #include "lab/memory_json.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
-#include "plan/cards.h"
+#include "plan/fit.h"
+#include "plan/gpus.h"
 #include "support/gpu.h"
 #include "support/values.h"
 
@@ -29,7 +30,7 @@ ModelConfig little() {
 }
 
 void expect_prediction_is_exact(const RunConfig& c) {
-  MemoryRun real = run_memory(c, c.device, make_transformer), dry = run_memory(c, DeviceType::meta, make_transformer);
+  Walk real = walk(c, make_transformer), dry = walk_on_meta(c, target_of(c.device), make_transformer);
   std::vector<PhaseUsage> a = usage_by_phase(real), b = usage_by_phase(dry);
   ASSERT_EQ(a.size(), b.size()) << c.text();
   for (size_t i = 0; i < a.size(); ++i) {
@@ -39,7 +40,7 @@ void expect_prediction_is_exact(const RunConfig& c) {
   }
   EXPECT_EQ(peak_reserved(real), peak_reserved(dry)) << c.text();
   EXPECT_TRUE(real.leaks.empty()) << c.text();
-  Need need = predict(c, make_transformer);
+  Prediction need = predict(c, target_of(c.device), make_transformer);
   EXPECT_EQ(need.bytes(), peak_of(a).bytes) << c.text();
 }
 
@@ -82,7 +83,8 @@ TEST(PredictedMemory, FlashHoldsNoScores) {
     ModelConfig m = known_size("tiny");
     m.ctx = ctx, m.attention.kind = kind;
     return double(
-        predict(config_of(m, 1, "fp32", Pass::step, DeviceType::cpu), make_transformer).steady.peak_allocated);
+        predict(config_of(m, 1, "fp32", Pass::step, DeviceType::cpu), target_of(DeviceType::cpu), make_transformer)
+            .walk.steady.peak_allocated);
   };
   double scores = 4.0 * 8 * 4096 * 4096 * 4;  // layers × heads × ctx² × fp32
   EXPECT_GT(peak(AttentionKind::naive, 4096), scores);
@@ -90,9 +92,9 @@ TEST(PredictedMemory, FlashHoldsNoScores) {
   EXPECT_LT(peak(AttentionKind::flash, 4096), 2.1 * peak(AttentionKind::flash, 2048)) << "linear in the context";
 }
 
-TEST(MemoryRun, PhasesHoldWhatTheyShould) {
+TEST(Walk, PhasesHoldWhatTheyShould) {
   RunConfig c = config_of(little(), 2, "bf16", Pass::step, DeviceType::cpu);
-  MemoryRun run = run_memory(c, DeviceType::cpu, make_transformer);
+  Walk run = walk(c, make_transformer);
   std::vector<PhaseUsage> p = usage_by_phase(run);
   std::vector<std::string> names;
   for (auto& x : p) names.push_back(x.name);
@@ -112,9 +114,9 @@ TEST(MemoryRun, PhasesHoldWhatTheyShould) {
   EXPECT_EQ(sum, p[5].peak.bytes);
 }
 
-TEST(MemoryRun, TheLargestAreNamedWithTheirPlace) {
+TEST(Walk, TheLargestAreNamedWithTheirPlace) {
   RunConfig c = config_of(little(), 2, "fp32", Pass::step, DeviceType::cpu);
-  std::vector<HeldAtPeak> held = held_at_peak(run_memory(c, DeviceType::cpu, make_transformer));
+  std::vector<HeldAtPeak> held = held_at_peak(walk(c, make_transformer));
   ASSERT_FALSE(held.empty());
   bool gate_up = false;
   for (size_t i = 0; i < held.size(); ++i) {
@@ -142,19 +144,20 @@ struct Leaky : Model {
   mutable std::vector<Tensor> kept;
 };
 
-TEST(MemoryRun, APlantedLeakIsReportedWithItsRange) {
+TEST(Walk, APlantedLeakIsReportedWithItsRange) {
   RunConfig c = config_of(little(), 2, "fp32", Pass::step, DeviceType::cpu);
   auto leaky = [](const ModelConfig& config, Parameters& p) { return std::make_unique<Leaky>(config, p); };
-  MemoryRun run = run_memory(c, DeviceType::cpu, leaky);
+  Walk run = walk(c, leaky);
   ASSERT_EQ(run.leaks.size(), 1u);
   EXPECT_EQ(range_of(run.leaks[0].first).path(), "step/forward/statistics/copy");
   EXPECT_EQ(run.leaks[0].second, CachingAllocator::rounded(2 * 16 * 61 * 4));
 }
 
-TEST(MemoryRun, TheTimelineAddsUpToThePeak) {
+TEST(Walk, TheTimelineAddsUpToThePeak) {
   RunConfig c = config_of(little(), 2, "fp32", Pass::step, DeviceType::cpu);
   for (DeviceType where : {DeviceType::cpu, DeviceType::meta}) {
-    MemoryRun run = run_memory(c, where, make_transformer);
+    Walk run = where == DeviceType::cpu ? walk(c, make_transformer)
+                                        : walk_on_meta(c, target_of(DeviceType::cpu), make_transformer);
     Json t = lab::timeline_json(run, c, where == DeviceType::meta);
     std::map<double, int64_t> change;
     for (size_t i = 0; i < t["begin"].size(); ++i) {
@@ -172,50 +175,50 @@ TEST(MemoryRun, TheTimelineAddsUpToThePeak) {
 TEST(Cards, TheCheapestChangeMakesItFit) {
   RunConfig c = config_of(known_size("xl"), 4, "fp32", Pass::step, DeviceType::cuda);
   c.model.ctx = 1024;
-  const Card& card = card_named("A100-40");
-  ASSERT_FALSE(fits(predict(c, make_transformer), c, card));
+  DeviceInfo card = card_named("A100-40").info();
+  ASSERT_FALSE(fits(c, card, make_transformer));
   std::string change = cheapest_change(c, card, make_transformer);
   ASSERT_EQ(change.compare(0, 8, "--batch "), 0) << change;
   c.batch = std::stoll(change.substr(8));
   EXPECT_GE(c.batch, 1);
-  EXPECT_TRUE(fits(predict(c, make_transformer), c, card));
+  EXPECT_TRUE(fits(c, card, make_transformer));
   ++c.batch;
-  EXPECT_FALSE(fits(predict(c, make_transformer), c, card)) << "no larger batch fits";
+  EXPECT_FALSE(fits(c, card, make_transformer)) << "no larger batch fits";
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [] { card_named("GTX"); }), {"--card GTX", "4090-24"}));
 }
 
 TEST(Cards, AChangeThatIsNotAboutRoomIsFoundToo) {
   RunConfig c = config_of(known_size("small"), 4, "bf16", Pass::step, DeviceType::cuda);
-  EXPECT_FALSE(fits(predict(c, make_transformer), c, card_named("T4-16"))) << "it has no bf16";
-  EXPECT_EQ(cheapest_change(c, card_named("T4-16"), make_transformer), "--dtype fp16");
+  EXPECT_FALSE(fits(c, card_named("T4-16").info(), make_transformer)) << "it has no bf16";
+  EXPECT_EQ(cheapest_change(c, card_named("T4-16").info(), make_transformer), "--dtype fp16");
 
   RunConfig narrow = config_of(known_size("tiny"), 1, "fp32", Pass::step, DeviceType::cuda);
   narrow.model.layers = 900, narrow.model.ctx = 32, narrow.model.name = "custom";
-  EXPECT_EQ(cheapest_change(narrow, card_named("T4-16"), make_transformer),
+  EXPECT_EQ(cheapest_change(narrow, card_named("T4-16").info(), make_transformer),
             "--size medium in place of the shape flags");
 }
 
 TEST(Cards, FlashAttentionIsTheFirstChange) {
   RunConfig c = config_of(known_size("small"), 4, "bf16", Pass::step, DeviceType::cuda);
   c.model.ctx = 4096, c.model.attention.kind = AttentionKind::naive;
-  ASSERT_FALSE(fits(predict(c, make_transformer), c, card_named("4090-24")));
-  EXPECT_EQ(cheapest_change(c, card_named("4090-24"), make_transformer), "--attention flash");
+  ASSERT_FALSE(fits(c, card_named("4090-24").info(), make_transformer));
+  EXPECT_EQ(cheapest_change(c, card_named("4090-24").info(), make_transformer), "--attention flash");
 
   RunConfig old = config_of(known_size("small"), 1, "fp32", Pass::step, DeviceType::cuda);
   old.model.attention.kind = AttentionKind::flash;
-  EXPECT_FALSE(fits(predict(old, make_transformer), old, card_named("T4-16"))) << "it has no flash attention";
-  EXPECT_EQ(cheapest_change(old, card_named("T4-16"), make_transformer), "--attention naive");
+  EXPECT_FALSE(fits(old, card_named("T4-16").info(), make_transformer)) << "it has no flash attention";
+  EXPECT_EQ(cheapest_change(old, card_named("T4-16").info(), make_transformer), "--attention naive");
 }
 
 TEST(Cards, ItMayTakeAShorterContext) {
   RunConfig c = config_of(known_size("large"), 1, "fp32", Pass::step, DeviceType::cuda);
   c.model.ctx = 8192;
-  std::string change = cheapest_change(c, card_named("4090-24"), make_transformer);
+  std::string change = cheapest_change(c, card_named("4090-24").info(), make_transformer);
   EXPECT_NE(change.find("--batch 1 --ctx "), std::string::npos) << change;
 }
 
 // Stops after a few allocations, as a device that is full.
-TEST(MemoryRun, APlantedOutOfMemoryKeepsItsEvents) {
+TEST(Walk, APlantedOutOfMemoryKeepsItsEvents) {
   RunConfig c = config_of(little(), 2, "fp32", Pass::step, DeviceType::cpu);
   auto greedy = [](const ModelConfig& config, Parameters& p) {
     struct Greedy : Model {
@@ -229,11 +232,11 @@ TEST(MemoryRun, APlantedOutOfMemoryKeepsItsEvents) {
     m->inner = make_transformer(config, p);
     return m;
   };
-  MemoryRun run = run_memory(c, DeviceType::cpu, greedy);
+  Walk run = walk(c, greedy);
   EXPECT_TRUE(mentions(run.out_of_memory, {"out of memory on cpu", "parameter", "init", "(in step/forward/greedy"}));
   EXPECT_EQ(run.phases.back().name, "out of memory");
   bool seen = false;
-  for (const MemoryEvent& e : run.snapshot.events) seen = seen || e.action == MemoryEvent::out_of_memory;
+  for (const MemoryEvent& e : run.memory.events) seen = seen || e.action == MemoryEvent::out_of_memory;
   EXPECT_TRUE(seen);
   EXPECT_EQ(usage_by_phase(run).back().end.bytes, 0) << "everything was given back";
 }
