@@ -22,7 +22,7 @@ Json shapes_of(const std::vector<AttentionConfig>& configs) {
 Json result_of(Json r, const std::string& torch) {
   AttentionConfig c;
   c.batch = r["batch"], c.heads = r["heads"], c.ctx = r["ctx"], c.head_dim = r["head_dim"], c.causal = r["causal"];
-  double forward = attention_flops(c, Pass::forward), all = attention_flops(c, Pass::forward_backward);
+  double forward = plan::attention_flops(c, Pass::forward), all = plan::attention_flops(c, Pass::forward_backward);
   r["engine"] = fmt::format("torch {} ({})", r["attention"].get<std::string>(), torch);
   if (r["status"] != "ok") return r;
   bool both = r["pass"] != "forward";

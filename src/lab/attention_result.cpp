@@ -7,17 +7,23 @@
 namespace sinter::lab {
 namespace {
 
+Json saved_json(const AttentionConfig& c) {
+  Json j = Json::object();
+  for (const auto& [name, bytes] : plan::saved_tensors(c)) j[name] = bytes;
+  return j;
+}
+
 Json common(const AttentionConfig& c, const AttentionNeed& need) {
   Json r = {{"engine", "sinter"}};
   r.update(to_json(c));
   r.update({{"status", "ok"}, {"reason", ""}, {"predicted_peak_bytes", need.peak_bytes}, {"phases", Json::object()}});
   if (c.pass == Pass::forward) return r;
-  r["saved"] = saved_tensors(c);
+  r["saved"] = saved_json(c);
   r["predicted_held_bytes"] = need.held_bytes;
   return r;
 }
 
-void add_limits(Json& phase, const AttentionLimits& l) {
+void add_limits(Json& phase, const plan::AttentionLimits& l) {
   if (l.ms() == 0) return;
   phase["product_limit_ms"] = l.product_ms;
   if (l.exp_ms > 0) phase["exp_limit_ms"] = l.exp_ms;
@@ -47,15 +53,15 @@ Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const
                       plan::Peaks& peaks) {
   Json r = common(c, need);
   bool both = c.pass != Pass::forward;
-  double forward = attention_flops(c, Pass::forward), all = attention_flops(c, Pass::forward_backward),
-         exps = visible_pairs(c);
+  double forward = plan::attention_flops(c, Pass::forward), all = plan::attention_flops(c, Pass::forward_backward),
+         exps = plan::visible_pairs(c);
   std::vector<double> f = m.device.timed_phase_ms(0), b = both ? m.device.timed_phase_ms(1) : f, sum = f;
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
   Json& phases = r["phases"];
   phases["forward"] = phase_json(f, forward);
   if (both) phases["backward"] = phase_json(b, all - forward), phases["both"] = phase_json(sum, all);
 
-  UnitRates rates = rates_of(c, peaks);
+  plan::UnitRates rates = plan::rates_of(c, peaks);
   auto doubts = [&] {
     std::string d = doubt("forward", forward, phases["forward"]["median_ms"], rates.product);
     return d.empty() && both ? doubt("backward", all - forward, phases["backward"]["median_ms"], rates.product) : d;
@@ -63,13 +69,13 @@ Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const
   std::string reason = doubts();
   if (!reason.empty()) {  // the peak may have been measured at a bad moment
     peaks.confirm_product(c.precision.name);
-    rates = rates_of(c, peaks);
+    rates = plan::rates_of(c, peaks);
     reason = doubts();
   }
   if (!reason.empty()) r["status"] = "suspect", r["reason"] = reason;
-  add_limits(phases["forward"], limits_of(forward, exps, rates));
+  add_limits(phases["forward"], plan::limits_of(forward, exps, rates));
   if (both) {
-    add_limits(phases["backward"], limits_of(all - forward, exps, rates));
+    add_limits(phases["backward"], plan::limits_of(all - forward, exps, rates));
     // The phases run one after the other, so their limits add up.
     double light = phases["forward"].value("of_light", 0.0) * phases["forward"]["median_ms"].get<double>() +
                    phases["backward"].value("of_light", 0.0) * phases["backward"]["median_ms"].get<double>();
@@ -100,8 +106,7 @@ std::string why_it_does_not_fit(const AttentionConfig& c, const AttentionNeed& n
   std::string text =
       fmt::format("needs {}, {} are free", bytes_text(double(need.peak_bytes)), bytes_text(double(free)));
   if (c.pass != Pass::forward)
-    text +=
-        fmt::format("; held for backward {}: {}", bytes_text(double(need.held_bytes)), parts_text(saved_tensors(c)));
+    text += fmt::format("; held for backward {}: {}", bytes_text(double(need.held_bytes)), parts_text(saved_json(c)));
   AttentionConfig smaller = c;
   while (smaller.ctx > 1 && predict(smaller).peak_bytes > free) smaller.ctx /= 2;
   text += fmt::format("; --ctx {} would fit", smaller.ctx);
@@ -138,7 +143,7 @@ Json growth_of(const Json& results) {
   Json rows = Json::array();
   for (const std::string& key : order) {
     Group& g = groups[key];
-    std::optional<double> exponent = fitted_exponent(g.points);
+    std::optional<double> exponent = plan::fitted_exponent(g.points);
     if (!exponent) continue;
     g.what["exponent"] = *exponent;
     g.what["points"] = g.points.size();

@@ -2,23 +2,18 @@
 #pragma once
 #include <functional>
 
-#include "lab/sweep.h"
+#include "plan/attention_limits.h"
+#include "system/json.h"
 
 namespace sinter::lab {
 
-struct AttentionConfig {
-  int64_t batch = 8, heads = 1, kv_heads = 1, ctx = 1024, head_dim = 64;
-  bool causal = true;
-  AttentionOptions attention{AttentionKind::naive};
+struct AttentionConfig : plan::AttentionProblem {
   std::string attention_why;
-  DeviceType device = DeviceType::cpu;
-  Precision precision;  // of q, k and v
   Pass pass = Pass::forward_backward;
   Mode mode = Mode::eager;
   std::string passes = "all";  // of the compiler, as compile::passes_named takes them
   uint64_t seed = 0;
 
-  DType type() const { return precision.compute.value_or(precision.master); }
   std::string text() const;  // "flash attention, batch 8, heads 16/4, ctx 1024, d 64, bf16, forward"
 };
 Json to_json(const AttentionConfig& c);

@@ -1,24 +1,24 @@
-#include "lab/attention_limits.h"
+#include "plan/attention_limits.h"
 
 #include <cmath>
 
 #include "system/nvml.h"
 
-namespace sinter::lab {
+namespace sinter::plan {
 
-double visible_pairs(const AttentionConfig& c) {
+double visible_pairs(const AttentionProblem& c) {
   double all = double(c.batch) * double(c.heads) * double(c.ctx) * double(c.ctx);
   return c.causal ? all / 2 : all;
 }
 
-double attention_flops(const AttentionConfig& c, Pass pass) {
+double attention_flops(const AttentionProblem& c, Pass pass) {
   double forward = 4 * visible_pairs(c) * double(c.head_dim);
   return pass == Pass::forward ? forward : 3.5 * forward;
 }
 
 double exp_rate(int multiprocessors, double mhz) { return 16.0 * multiprocessors * mhz * 1e6; }
 
-UnitRates rates_of(const AttentionConfig& c, plan::Peaks& peaks) {
+UnitRates rates_of(const AttentionProblem& c, plan::Peaks& peaks) {
   UnitRates r{peaks.product(c.precision.name), 0};
   if (c.device != DeviceType::cuda) {
     // The CPU widens 16-bit operands, so that its ceiling is that of fp32.
@@ -37,13 +37,15 @@ AttentionLimits limits_of(double flops, double exps, const UnitRates& rates) {
   return {rates.product > 0 ? flops / rates.product * 1e3 : 0, rates.exps > 0 ? exps / rates.exps * 1e3 : 0};
 }
 
-Json saved_tensors(const AttentionConfig& c) {
+std::vector<std::pair<std::string, int64_t>> saved_tensors(const AttentionProblem& c) {
   int64_t size = size_of(c.type()), rows = c.batch * c.heads * c.ctx;
   int64_t queries = rows * c.head_dim * size, keys = c.batch * c.kv_heads * c.ctx * c.head_dim * size;
-  Json j = {{"q", queries}, {"k", keys}, {"v", keys}, {"o", queries}};
-  if (c.attention.kind == AttentionKind::naive) j["probabilities"] = rows * c.ctx * size;
-  else j["L"] = rows * (c.type() == DType::f64 ? 8 : 4);
-  return j;
+  bool naive = c.attention.kind == AttentionKind::naive;
+  return {{"q", queries},
+          {"k", keys},
+          {"v", keys},
+          {"o", queries},
+          {naive ? "probabilities" : "L", naive ? rows * c.ctx * size : rows * (c.type() == DType::f64 ? 8 : 4)}};
 }
 
 std::optional<double> fitted_exponent(const std::vector<std::pair<double, double>>& points) {
@@ -57,4 +59,4 @@ std::optional<double> fitted_exponent(const std::vector<std::pair<double, double
   return (n * sxy - sx * sy) / spread;
 }
 
-}  // namespace sinter::lab
+}  // namespace sinter::plan
