@@ -20,7 +20,9 @@ TEST(OpTable, KindsAgreeWithKernels) {
 TEST(OpTable, UpdatesChangeTheirParameters) {
   for (const OpDef* op : all_ops()) {
     SCOPED_TRACE(op->name);
-    if (op->kind == OpKind::update) EXPECT_EQ(op->mutates & 0b11, 0b01u) << "the parameters, by their gradient";
+    if (op->kind == OpKind::update) {
+      EXPECT_EQ(op->mutates & 0b11, 0b01u) << "the parameters, by their gradient";
+    }
     if (op->with_product) {
       EXPECT_EQ(op->kind, OpKind::update);
       EXPECT_EQ(op->with_product->kind, OpKind::product_update);
