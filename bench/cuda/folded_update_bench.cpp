@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "backend/workspace.h"
+#include "core/owned_call.h"
 #include "ops/ops.h"
 
 namespace {
@@ -37,9 +38,9 @@ void update(benchmark::State& state, How how, int64_t tokens, const std::vector<
   Tensor numbers = from_vector(std::vector<double>{3, 1e-4, 1, 0, 0, 1, 0, 0}, {step_state_size}, cuda);
   Tensor scratch = empty({int64_t(32) << 20}, DType::u8, cuda);  // as workspace.h gives a product
   auto call = [&](Kernel kernel, const Attrs& attrs, const std::vector<const Tensor*>& in, const Tensor* out) {
-    KernelCall c{};
-    for (const Tensor* t : in) c.in[c.n_in++] = t->ref();
-    if (out) c.out[c.n_out++] = out->ref();
+    OwnedCall c;
+    for (const Tensor* t : in) c.add_input(t->ref());
+    if (out) c.add_output(out->ref());
     c.attrs = attrs;
     c.stream = current_stream(cuda);
     c.workspace = scratch.data(), c.workspace_bytes = scratch.bytes();

@@ -121,12 +121,12 @@ DeviceBackend& backend_for(DeviceType device) {
 Kernel kernel_for(DeviceType device, Kernel KernelTable::*which) { return backend_for(device).kernels().*which; }
 
 // q, k and v checked, and all the attributes.
-KernelCall call_for(const sinter_attention& a, DeviceType device) {
+KernelCall call_for(const sinter_attention& a, DeviceType device, TensorRef* in, TensorRef* out) {
   KernelCall call;
-  call.n_in = 3;
-  call.in[0] = ref_of("q", a.q), call.in[1] = ref_of("k", a.k), call.in[2] = ref_of("v", a.v);
-  const TensorRef &q = call.in[0], &k = call.in[1];
-  same_dims("v", call.in[2], "k", k, a.v, a.k);
+  call.in = in, call.n_in = 3, call.out = out;
+  in[0] = ref_of("q", a.q), in[1] = ref_of("k", a.k), in[2] = ref_of("v", a.v);
+  const TensorRef &q = in[0], &k = in[1];
+  same_dims("v", in[2], "k", k, a.v, a.k);
   check(q.dtype == k.dtype, "q is {}, but k is {}; all must have one type", name_of(q.dtype), name_of(k.dtype));
   check(q.dtype != DType::f64 || device == DeviceType::cpu, "fp64 is for the CPU only");
   check(q.dims[0] == k.dims[0] && q.dims[3] == k.dims[3], "q {} and k {} must have the same batch and head dimension",
@@ -191,11 +191,12 @@ class Workspace {
 
 void forward(const sinter_attention& a) {
   DeviceType device = device_of(a);
-  KernelCall call = call_for(a, device);
+  TensorRef in[3], out[2];
+  KernelCall call = call_for(a, device, in, out);
   call.n_out = 2;
-  call.out[0] = output_of("o", a.o, false);
-  call.out[1] = statistics_of(a, call.in[0]);
-  same_dims("o", call.out[0], "q", call.in[0], a.o, a.q);
+  out[0] = output_of("o", a.o, false);
+  out[1] = statistics_of(a, in[0]);
+  same_dims("o", out[0], "q", in[0], a.o, a.q);
   Kernel kernel = kernel_for(device, &KernelTable::attention);
   Workspace workspace(call, device, workspace::attention(call, device), nullptr, 0);
   kernel(call);
@@ -203,17 +204,18 @@ void forward(const sinter_attention& a) {
 
 void backward(const sinter_attention& a) {
   DeviceType device = device_of(a);
-  KernelCall call = call_for(a, device);
+  TensorRef in[6], out[3];
+  KernelCall call = call_for(a, device, in, out);
   bool contiguous = device == DeviceType::cuda;
   call.n_in = 6, call.n_out = 3;
-  call.in[3] = ref_of("o", a.o), call.in[4] = statistics_of(a, call.in[0]), call.in[5] = ref_of("d_o", a.d_o);
-  call.out[0] = output_of("dq", a.dq, contiguous), call.out[1] = output_of("dk", a.dk, contiguous);
-  call.out[2] = output_of("dv", a.dv, contiguous);
-  same_dims("o", call.in[3], "q", call.in[0], a.o, a.q);
-  same_dims("d_o", call.in[5], "q", call.in[0], a.d_o, a.q);
-  same_dims("dq", call.out[0], "q", call.in[0], a.dq, a.q);
-  same_dims("dk", call.out[1], "k", call.in[1], a.dk, a.k);
-  same_dims("dv", call.out[2], "v", call.in[2], a.dv, a.v);
+  in[3] = ref_of("o", a.o), in[4] = statistics_of(a, in[0]), in[5] = ref_of("d_o", a.d_o);
+  out[0] = output_of("dq", a.dq, contiguous), out[1] = output_of("dk", a.dk, contiguous);
+  out[2] = output_of("dv", a.dv, contiguous);
+  same_dims("o", in[3], "q", in[0], a.o, a.q);
+  same_dims("d_o", in[5], "q", in[0], a.d_o, a.q);
+  same_dims("dq", out[0], "q", in[0], a.dq, a.q);
+  same_dims("dk", out[1], "k", in[1], a.dk, a.k);
+  same_dims("dv", out[2], "v", in[2], a.dv, a.v);
   Kernel kernel = kernel_for(device, &KernelTable::attention_backward);
   Workspace workspace(call, device, workspace::attention_backward(call, device), a.workspace, a.workspace_bytes);
   kernel(call);
@@ -225,7 +227,8 @@ void backward_workspace(sinter_attention a, size_t* bytes) {
   static char anything;  // pointers do not matter here
   a.v = a.k;
   for (sinter_tensor* t : {&a.q, &a.k, &a.v}) t->data = &anything;
-  *bytes = size_t(workspace::attention_backward(call_for(a, device), device));
+  TensorRef in[3];
+  *bytes = size_t(workspace::attention_backward(call_for(a, device, in, nullptr), device));
 }
 
 }  // namespace

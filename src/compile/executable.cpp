@@ -50,8 +50,8 @@ void Executable::find_addresses() {
     return static_cast<char*>((storage ? storage : arena)->data) + graph_.base_of(b) + o.offset;
   };
   for (Node& n : graph_.nodes) {
-    for (int i = 0; i < n.call.n_in; ++i) n.call.in[i].data = address(n.in[i]);
-    for (int j = 0; j < n.call.n_out; ++j) n.call.out[j].data = address(n.out[j]);
+    for (int i = 0; i < n.call.n_in; ++i) n.call.input(i).data = address(n.in[size_t(i)]);
+    for (int j = 0; j < n.call.n_out; ++j) n.call.output(j).data = address(n.out[size_t(j)]);
     n.call.workspace = address(n.workspace);
   }
   outputs_.clear();

@@ -10,6 +10,7 @@
 
 #include "backend/device.h"
 #include "core/fused.h"
+#include "core/owned_call.h"
 #include "core/range.h"
 #include "memory/caching_allocator.h"
 #include "ops/op.h"
@@ -53,8 +54,9 @@ struct Operand {
 struct Node {
   const OpDef* op = nullptr;
   const RangeNode* range = nullptr;  // where the call was made
-  KernelCall call;                   // pointers are not filled in: the operands say where they will point
-  Operand in[max_inputs], out[max_outputs], workspace;
+  OwnedCall call;                    // pointers are not filled in: the operands say where they will point
+  std::vector<Operand> in, out;      // of its inputs and outputs
+  Operand workspace;
   Cost cost;
   double bytes = 0;  // that it must move at least
 
@@ -64,10 +66,15 @@ struct Node {
   std::vector<int> waits;
   int chain = 0;  // from 1 on: calls of different chains could run side by side if there are lanes for them
 
+  void add_input(const Operand& o, const TensorRef& t) { in.push_back(o), call.add_input(t); }
+  void add_output(const Operand& o, const TensorRef& t) { out.push_back(o), call.add_output(t); }
+  void clear_inputs() { in.clear(), call.clear_inputs(); }
+  void clear_outputs() { out.clear(), call.clear_outputs(); }
+
   // f(operand, its layout, reads, writes) for every operand but the workspace.
   template <class F> void for_each_access(F&& f) const {
-    for (int i = 0; i < call.n_in; ++i) f(in[i], call.in[i], true, bool(op->mutates >> i & 1));
-    for (int j = 0; j < call.n_out; ++j) f(out[j], call.out[j], call.accumulates(j), true);
+    for (int i = 0; i < call.n_in; ++i) f(in[size_t(i)], call.in[i], true, bool(op->mutates >> i & 1));
+    for (int j = 0; j < call.n_out; ++j) f(out[size_t(j)], call.out[j], call.accumulates(j), true);
   }
 };
 

@@ -38,7 +38,7 @@ void remove_nodes(Graph& graph, const std::vector<bool>& dead) {
   size_t kept = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i)
     if (!dead[i]) {
-      if (kept != i) graph.nodes[kept] = graph.nodes[i];
+      if (kept != i) graph.nodes[kept] = std::move(graph.nodes[i]);
       ++kept;
     }
   graph.nodes.resize(kept);

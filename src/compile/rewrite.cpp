@@ -69,8 +69,8 @@ Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs
   n.call.attrs = attrs;
   n.call.math = math;
   n.call.accumulate = accumulate;
-  for (const Placed& p : in) n.in[n.call.n_in] = p.at, n.call.in[n.call.n_in++] = p.ref;
-  for (const Placed& p : out) n.out[n.call.n_out] = p.at, n.call.out[n.call.n_out++] = p.ref;
+  for (const Placed& p : in) n.add_input(p.at, p.ref);
+  for (const Placed& p : out) n.add_output(p.at, p.ref);
   n.for_each_access(
       [&](const Operand&, const TensorRef& t, bool, bool) { n.bytes += double(numel(t) * size_of(t.dtype)); });
   n.call.workspace_bytes = op.workspace ? op.workspace(n.call, graph.target.type) : 0;

@@ -65,17 +65,15 @@ class Tracer : public Recorder {
     Node n;
     n.op = &call.op;
     n.range = &Range::current();
-    n.call = kernel;
-    for (int i = 0; i < kernel.n_in; ++i) n.in[i] = operand(call.in(i));
-    for (int j = 0; j < kernel.n_out; ++j) n.out[j] = operand(outputs[j]);
+    n.call = OwnedCall(kernel);
+    for (int i = 0; i < kernel.n_in; ++i) n.in.push_back(operand(call.in(i))), n.call.input(i).data = nullptr;
+    for (int j = 0; j < kernel.n_out; ++j) n.out.push_back(operand(outputs[j])), n.call.output(j).data = nullptr;
     if (kernel.workspace) n.workspace = {traced_buffer(kernel.workspace), 0};
     if (call.op.cost) n.cost = call.op.cost(call, outputs);
     n.bytes = bytes_moved(call, outputs);
-    for (TensorRef& r : n.call.in) r.data = nullptr;
-    for (TensorRef& r : n.call.out) r.data = nullptr;
     n.call.workspace = nullptr;
     n.call.stream = nullptr;
-    graph_.nodes.push_back(n);
+    graph_.nodes.push_back(std::move(n));
   }
 
   void leaf_used(GradientTarget& leaf) override { note(leaf, true); }

@@ -13,7 +13,7 @@ Node part_of(const Node& n, int64_t begin, int64_t end) {
   double share = double(end - begin) / double(n.call.in[0].dims[0]);
   for (int i = 0; i < n.call.n_in; ++i)
     if (is_flat(n, i)) {
-      part.call.in[i].dims[0] = end - begin;
+      part.call.input(i).dims[0] = end - begin;
       part.in[i].offset += begin * size_of(n.call.in[i].dtype);
     }
   part.bytes *= share, part.cost.matmul_flops *= share, part.cost.other_flops *= share;

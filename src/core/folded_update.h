@@ -7,7 +7,7 @@ namespace sinter {
 
 constexpr int max_folded = 4;       // weights in a call
 constexpr int folded_operands = 6;  // of a weight
-static_assert(1 + folded_operands * max_folded <= max_inputs);
+static_assert(1 + folded_operands * max_folded <= 32, "OpDef::mutates has a bit for each");
 
 enum FoldedOperand : int { folded_dy, folded_x, folded_master, folded_m, folded_v, folded_copy };
 

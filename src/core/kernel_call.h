@@ -10,7 +10,7 @@
 namespace sinter {
 
 constexpr int max_rank = 6;
-constexpr int max_inputs = 25;
+constexpr int max_inputs = 8;  // of a call that dispatch makes; what only compiled steps contain may have more
 constexpr int max_outputs = 4;
 
 // A view of memory. Strides are in elements.
@@ -58,8 +58,8 @@ struct Attrs {
 enum class MathMode : uint8_t { full, tf32 };  // how fp32 products are computed
 
 struct KernelCall {
-  TensorRef in[max_inputs];
-  TensorRef out[max_outputs];
+  const TensorRef* in = nullptr;  // operands belong to whoever makes the call: dispatch's stack, an OwnedCall
+  const TensorRef* out = nullptr;
   int n_in = 0;
   int n_out = 0;
   int variant = 0;          // which member of a family (PointwiseFn, …): one kernel entry serves several ops
@@ -72,6 +72,7 @@ struct KernelCall {
 
   bool accumulates(int output) const { return (accumulate >> output) & 1u; }
 };
+static_assert(sizeof(KernelCall) <= 160, "a call is made every few microseconds, and a step has thousands");
 
 using Kernel = void (*)(const KernelCall&);
 

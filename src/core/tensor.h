@@ -45,7 +45,7 @@ class GradientTarget : public RefCounted {
 class TensorImpl : public RefCounted {
  public:
   Ref<Storage> storage;
-  TensorRef ref;  // ready to be copied into a KernelCall
+  TensorRef ref;  // ready to be an operand of a KernelCall
   DeviceType device = DeviceType::cpu;
   bool requires_grad = false;
   int output_index = 0;  // which output of `target` this is

@@ -1,5 +1,8 @@
 #include "ops/dispatch.h"
 
+#include <cstddef>
+#include <memory>
+
 #include "core/range.h"
 #include "ops/ops.h"
 
@@ -62,14 +65,18 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
   const OpDef& op = call.op;
   // A meta call goes through everything but the launch, so that workspaces are accounted for too.
   KernelCall k;
+  // Not an array of TensorRef, which would clear operands that the call does not have.
+  alignas(TensorRef) std::byte operands[(max_inputs + max_outputs) * sizeof(TensorRef)];
+  auto *in = reinterpret_cast<TensorRef*>(operands), *out = in + max_inputs;
+  k.in = in, k.out = out;
   k.n_in = call.n_in();
   k.n_out = outputs.n;
   k.variant = op.variant;
   k.accumulate = accumulate;
   k.attrs = call.attrs;
   k.math = context().math;
-  for (int i = 0; i < k.n_in; ++i) k.in[i] = call.in(i).ref();
-  for (int j = 0; j < k.n_out; ++j) k.out[j] = outputs[j].ref();
+  for (int i = 0; i < k.n_in; ++i) std::construct_at(in + i, call.in(i).ref());
+  for (int j = 0; j < k.n_out; ++j) std::construct_at(out + j, outputs[j].ref());
 
   bool meta = device == DeviceType::meta;
   DeviceType target = meta ? MetaTarget::type() : device;
@@ -94,7 +101,8 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
 Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, const Destination* destination) {
   Range range(op.name, RangeKind::op, op.where);
   Context& ctx = context();
-  std::array<const Tensor*, max_inputs> used{};
+  check(inputs.size() <= max_inputs, "{}: {} inputs are more than {}", op.name, inputs.size(), max_inputs);
+  std::array<const Tensor*, max_inputs> used;
   std::array<Tensor, max_inputs> held;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i]->defined()) [[unlikely]]

@@ -120,14 +120,12 @@ TEST(HeadsInPlaceGpu, RefusesPartsOfVectors) {
   constexpr int64_t positions = 5, heads = 2, head_dim = 4, row = 3 * heads * head_dim;
   Tensor rows = zeros({1, positions, row}, DType::bf16, DeviceType::cuda);
   Tensor table = zeros({positions, head_dim / 2}, DType::f32, DeviceType::cuda);
-  KernelCall call{};
-  call.n_in = 3, call.n_out = 3;
-  call.in[0] = rows.ref(), call.in[1] = call.in[2] = table.ref();
-  for (int j = 0; j < 3; ++j)
-    call.out[j] =
-        transpose(reshape(slice(rows, 2, j * heads * head_dim, heads * head_dim), {1, positions, heads, head_dim}), 1,
-                  2)
-            .ref();
+  OwnedCall call;
+  for (const Tensor* t : {&rows, &table, &table}) call.add_input(t->ref());
+  for (int j = 0; j < 3; ++j) {
+    Tensor part = slice(rows, 2, j * heads * head_dim, heads * head_dim);
+    call.add_output(transpose(reshape(part, {1, positions, heads, head_dim}), 1, 2).ref());
+  }
   call.attrs = Attrs::of(HeadsAttrs{heads, heads, true});
   call.stream = current_stream(DeviceType::cuda);
   auto run = [&] { backend_of(DeviceType::cuda).kernels().split_heads(call); };

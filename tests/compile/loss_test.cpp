@@ -97,17 +97,17 @@ void expect_both_kernels(DeviceType device) {
       Tensor loss = full({}, NAN, DType::f32, device), one = copy(loss), lse = empty({rows}, DType::f32, device);
       Tensor expected = empty({rows, vocabulary}, type, device);
       auto call = [&](std::initializer_list<TensorRef> in, std::initializer_list<TensorRef> out) {
-        KernelCall c{};
-        for (const TensorRef& t : in) c.in[c.n_in++] = t;
-        for (const TensorRef& t : out) c.out[c.n_out++] = t;
+        OwnedCall c;
+        for (const TensorRef& t : in) c.add_input(t);
+        for (const TensorRef& t : out) c.add_output(t);
         c.stream = current_stream(device);
         c.workspace_bytes = workspace::cross_entropy(c, device);
         return c;
       };
       const KernelTable& kernels = backend_of(device).kernels();
       Tensor scratch = empty({8 * rows}, DType::u8, device);
-      KernelCall forward = call({logits.ref(), targets.ref()}, {loss.ref(), lse.ref()});
-      KernelCall in_place = call({logits.ref(), targets.ref(), dloss.ref()}, {one.ref()});
+      OwnedCall forward = call({logits.ref(), targets.ref()}, {loss.ref(), lse.ref()});
+      OwnedCall in_place = call({logits.ref(), targets.ref(), dloss.ref()}, {one.ref()});
       forward.workspace = in_place.workspace = scratch.data();
       kernels.cross_entropy(forward);
       kernels.cross_entropy_backward(call({logits.ref(), targets.ref(), lse.ref(), dloss.ref()}, {expected.ref()}));

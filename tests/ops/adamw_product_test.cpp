@@ -6,6 +6,7 @@
 #include "backend/device.h"
 #include "backend/workspace.h"
 #include "core/folded_update.h"
+#include "core/owned_call.h"
 #include "ops/ops.h"
 #include "support/gpu.h"
 #include "support/threads.h"
@@ -27,15 +28,15 @@ struct Update {
 void run(const std::vector<Update*>& updates, double share = 1, int64_t columns_of_dy = 0, int64_t columns_of_x = 0,
          bool packed = false) {
   DeviceType device = updates[0]->dy.device();
-  KernelCall call{};
+  OwnedCall call;
   auto add = [&](const Tensor& t) {
-    if (t.defined()) call.in[call.n_in++] = t.ref();
+    if (t.defined()) call.add_input(t.ref());
   };
   add(updates[0]->state);
   for (Update* u : updates)
     for (const Tensor* t : {&u->dy, &u->x, &u->master, &u->m, &u->v, &u->copy}) add(*t);
-  if (columns_of_dy) call.in[1].dims[call.in[1].rank - 1] = columns_of_dy;
-  if (columns_of_x) call.in[2].dims[call.in[2].rank - 1] = columns_of_x;
+  if (columns_of_dy) call.input(1).dims[call.in[1].rank - 1] = columns_of_dy;
+  if (columns_of_x) call.input(2).dims[call.in[2].rank - 1] = columns_of_x;
   call.attrs = Attrs::of(AdamWProductAttrs{{.beta1 = 0.8, .weight_decay = 0.1}, share, packed});
   call.stream = current_stream(device);
   call.workspace_bytes = workspace::adamw_product(call, device);

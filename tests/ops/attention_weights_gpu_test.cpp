@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backend/device.h"
+#include "core/owned_call.h"
 #include "ops/ops.h"
 #include "support/attention_reference.h"
 #include "support/gpu.h"
@@ -14,11 +15,11 @@ struct Weights {
   Tensor p, o, ds, dq;
 };
 
-KernelCall call_of(const AttentionShape& s, std::initializer_list<TensorRef> in, std::initializer_list<TensorRef> out,
-                   int64_t strip, DeviceType device) {
-  KernelCall call{};
-  for (const TensorRef& t : in) call.in[call.n_in++] = t;
-  for (const TensorRef& t : out) call.out[call.n_out++] = t;
+OwnedCall call_of(const AttentionShape& s, std::initializer_list<TensorRef> in, std::initializer_list<TensorRef> out,
+                  int64_t strip, DeviceType device) {
+  OwnedCall call;
+  for (const TensorRef& t : in) call.add_input(t);
+  for (const TensorRef& t : out) call.add_output(t);
   call.attrs = Attrs::of(
       AttentionWeightsAttrs{s.attrs.scale, s.attrs.causal, s.attrs.causal_offset, s.attrs.causal ? strip : 0});
   call.stream = current_stream(device);

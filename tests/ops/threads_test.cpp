@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "backend/cpu/side_stream.h"
+#include "core/owned_call.h"
 #include "support/op_cases.h"
 
 namespace sinter {
@@ -43,13 +44,11 @@ TEST_P(OpThreads, OneTwoOrThreeGiveTheSameBits) {
 
 // Calls the kernel of one table directly.
 void run_on(const KernelTable& table, const OpCase& c, const std::vector<Tensor>& inputs, const Outputs& outputs) {
-  KernelCall k;
-  k.n_in = int(inputs.size());
-  k.n_out = outputs.n;
+  OwnedCall k;
   k.variant = c.op->variant;
   k.attrs = c.sample.attrs;
-  for (int i = 0; i < k.n_in; ++i) k.in[i] = inputs[size_t(i)].ref();
-  for (int j = 0; j < k.n_out; ++j) k.out[j] = outputs[j].ref();
+  for (const Tensor& t : inputs) k.add_input(t.ref());
+  for (int j = 0; j < outputs.n; ++j) k.add_output(outputs[j].ref());
   Tensor workspace;
   if (c.op->workspace && (k.workspace_bytes = c.op->workspace(k, DeviceType::cpu)) > 0) {
     workspace = empty({k.workspace_bytes}, DType::u8, DeviceType::cpu);

@@ -121,18 +121,18 @@ void adamw_product(const KernelCall& call) {
   const auto& attrs = call.attrs.as<AdamWProductAttrs>();
   for (int i = 0; i < folded_weights(call); ++i) {
     const TensorRef* of = &call.in[folded_input(i, folded_dy)];
+    bool has_copy = folded_input(i, folded_copy) < call.n_in;
     TensorRef gradient = of[folded_master];
     gradient.data = call.workspace;
     int64_t bytes = numel(gradient) * size_of(gradient.dtype);
     KernelCall product{};
-    product.n_in = 2, product.n_out = 1;
-    product.in[0] = of[folded_dy], product.in[1] = of[folded_x], product.out[0] = gradient;
+    product.in = of, product.n_in = 2;  // dy and x
+    product.out = &gradient, product.n_out = 1;
     product.attrs = Attrs::of(MatmulAttrs{true, false, true, true, attrs.packed});
     MatmulProblem p;
     if (attrs.packed) cpu::problem_of(p, product);
     if (attrs.packed && can_pack(p)) {
-      if (folded_input(i, folded_copy) < call.n_in)
-        cpu::refuse("adamw_product", "a packed product and a copy of the weight", call);
+      if (has_copy) cpu::refuse("adamw_product", "a packed product and a copy of the weight", call);
       TileUpdate update{{attrs.rule, state.as<double>()},
                         of[folded_master].as<float>(),
                         of[folded_m].as<float>(),
@@ -145,9 +145,9 @@ void adamw_product(const KernelCall& call) {
     product.workspace_bytes = call.workspace_bytes - bytes;
     matmul(product);
     KernelCall update{};
-    auto add = [&](const TensorRef& t) { update.in[update.n_in++] = t; };
-    add(of[folded_master]), add(gradient), add(of[folded_m]), add(of[folded_v]), add(state);
-    if (folded_input(i, folded_copy) < call.n_in) add(of[folded_copy]);
+    const TensorRef operands[] = {of[folded_master], gradient, of[folded_m],
+                                  of[folded_v],      state,    has_copy ? of[folded_copy] : TensorRef{}};
+    update.in = operands, update.n_in = has_copy ? 6 : 5;
     update.attrs = Attrs::of(attrs.rule);
     adamw(update);
   }

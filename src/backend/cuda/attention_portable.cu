@@ -462,7 +462,8 @@ void run_weights(const char* name, const KernelCall& call, const TensorRef& x, c
   const TensorRef &left = call.in[0], &written = call.out[0], &result = call.out[1];
   const auto& attrs = call.attrs.as<AttentionWeightsAttrs>();
   KernelCall operands = call;
-  operands.in[1] = x, operands.in[2] = y;
+  const TensorRef in[] = {left, x, y};
+  operands.in = in;
   AttentionAttrs mask;
   mask.scale = attrs.scale, mask.causal = attrs.causal, mask.causal_offset = attrs.causal_offset;
   operands.attrs = Attrs::of(mask);

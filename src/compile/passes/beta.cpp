@@ -45,8 +45,8 @@ Report passes::beta(Graph& graph, const PassOptions&) {
       if (!fits) continue;
       double before = product.bytes + sum.bytes;
       Node n = product;
-      n.in[2] = sum.in[1 - i], n.call.in[2] = other, n.call.n_in = 3;
-      n.out[0] = sum.out[0], n.call.out[0] = out;
+      n.add_input(sum.in[1 - i], other);
+      n.out[0] = sum.out[0], n.call.output(0) = out;
       n.bytes = 0;
       n.for_each_access(
           [&](const Operand&, const TensorRef& t, bool, bool) { n.bytes += double(numel(t) * size_of(t.dtype)); });

@@ -32,7 +32,7 @@ bool has_same_bits(const Graph& graph, const Node& n) {
 }
 
 // What the call makes of these numbers, each of its operand's type.
-double evaluate(const Node& n, const double* numbers) {
+double evaluate(const KernelCall& n, const double* numbers) {
   const KernelTable& cpu = cpu_backend().kernels();
   double memory[max_inputs + 1], result;
   auto single = [](void* data, DType type) {
@@ -40,19 +40,19 @@ double evaluate(const Node& n, const double* numbers) {
     t.data = data, t.dtype = type;
     return t;
   };
-  KernelCall call;
-  call.n_in = n.call.n_in, call.n_out = 1, call.variant = n.call.variant, call.attrs = n.call.attrs;
-  for (int i = 0; i < call.n_in; ++i) {
-    KernelCall fill;
-    fill.n_out = 1, fill.attrs = Attrs::of(FillAttrs{numbers[i]});
-    call.in[i] = fill.out[0] = single(&memory[i], n.call.in[i].dtype);
+  OwnedCall call, widen;
+  call.variant = n.variant, call.attrs = n.attrs;
+  for (int i = 0; i < n.n_in; ++i) {
+    call.add_input(single(&memory[i], n.in[i].dtype));
+    OwnedCall fill;
+    fill.attrs = Attrs::of(FillAttrs{numbers[i]});
+    fill.add_output(call.in[i]);
     cpu.fill(fill);
   }
-  call.out[0] = single(&memory[max_inputs], n.call.out[0].dtype);
+  call.add_output(single(&memory[max_inputs], n.out[0].dtype));
   cpu.pointwise(call);
-  KernelCall widen;
-  widen.n_in = widen.n_out = 1, widen.variant = int(F::copy);
-  widen.in[0] = call.out[0], widen.out[0] = single(&result, DType::f64);
+  widen.variant = int(F::copy);
+  widen.add_input(call.out[0]), widen.add_output(single(&result, DType::f64));
   cpu.pointwise(widen);
   return result;
 }
@@ -112,9 +112,10 @@ class Folding {
   }
   // As it lies in memory.
   static double rounded(const Node& fill) {
-    Node copy = fill;
-    copy.call.variant = int(F::copy), copy.call.n_in = 1;
-    copy.call.in[0].dtype = DType::f64;
+    TensorRef wide;
+    wide.dtype = DType::f64;
+    KernelCall copy = fill.call;
+    copy.variant = int(F::copy), copy.in = &wide, copy.n_in = 1;
     return evaluate(copy, &fill.call.attrs.as<FillAttrs>().value);
   }
   std::optional<double> constant(const Node& n, int input) const {
@@ -130,10 +131,10 @@ class Folding {
     if (constants == 0) return;
     if (constants == n.call.n_in) {
       if (n.call.accumulate || !has_same_bits(graph_, n)) return;
-      double value = evaluate(n, numbers);
+      double value = evaluate(n.call, numbers);
       report_.lines.push_back(fmt::format("{} is {}", n.range->path(), value));
       n.op = &ops::fill, n.call.variant = ops::fill.variant, n.call.attrs = Attrs::of(FillAttrs{value});
-      n.in[0] = n.out[0], n.call.in[0] = n.call.out[0], n.call.n_in = 1;
+      n.clear_inputs(), n.add_input(n.out[0], n.call.out[0]);
       n.cost = {};
       n.bytes = double(numel(n.call.out[0]) * size_of(n.call.out[0].dtype));
       return;
@@ -154,7 +155,7 @@ class Folding {
     report_.lines.push_back(fmt::format("{} knows its constant, {}", n.range->path(), numbers[which]));
     n.bytes -= double(numel(n.call.in[which]) * size_of(n.call.in[which].dtype));
     n.op = &ops::affine, n.call.variant = ops::affine.variant, n.call.attrs = Attrs::of(*affine);
-    n.in[0] = x, n.call.in[0] = t, n.call.n_in = 1;
+    n.clear_inputs(), n.add_input(x, t);
   }
 
   // Lets those who read the call's result read x, if it is the same to them.

@@ -143,24 +143,21 @@ Node FusionGroup::finish(Graph& graph, const std::function<bool(const Operand&)>
   Node fused;
   fused.op = &ops::fused;
   fused.range = graph.nodes[members_.back()].range;
-  fused.call = {};
   fused.workspace = state_.workspace, fused.call.workspace_bytes = state_.workspace_bytes;
   auto bytes = [](const TensorRef& t) { return double(numel(t) * size_of(t.dtype)); };
   for (const Place& p : state_.inputs) {
-    int i = fused.call.n_in++;
-    fused.in[i] = p.operand, fused.call.in[i] = p.ref;
-    program->in_varies[i] = p.varies;
+    program->in_varies[fused.call.n_in] = p.varies;
+    fused.add_input(p.operand, p.ref);
     if (!p.is_sum) fused.bytes += bytes(p.ref);
   }
   for (size_t w = 0; w < state_.written.size(); ++w) {
     const Place& p = state_.written[w];
     if (!stored(p.operand)) continue;
     if (program->n_out == max_outputs) return {};
-    int j = fused.call.n_out++;
     program->out[program->n_out++] = resolved(state_.value_at.at(key_of(p)));
-    fused.out[j] = p.operand, fused.call.out[j] = p.ref;
+    fused.call.accumulate |= (state_.accumulate_written >> w & 1u) << fused.call.n_out;
+    fused.add_output(p.operand, p.ref);
     fused.bytes += bytes(p.ref);
-    fused.call.accumulate |= (state_.accumulate_written >> w & 1u) << j;
   }
   for (size_t m : members_) fused.cost.other_flops += graph.nodes[m].cost.other_flops;
   fused.call.attrs = Attrs::of(FusedAttrs{program.get()});
@@ -234,7 +231,7 @@ Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, 
     replaced[members.back()] = std::move(fused);
   }
   for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (replaced[i]) graph.nodes[i] = *replaced[i];
+    if (replaced[i]) graph.nodes[i] = std::move(*replaced[i]);
   remove_nodes(graph, gone);
   return report;
 }

@@ -79,9 +79,9 @@ class Heads {
   void replace(int buffer, const Placed& to) {
     for (Node& n : graph_.nodes) {
       for (int i = 0; i < n.call.n_in; ++i)
-        if (n.in[i].buffer == buffer) n.in[i] = to.at, n.call.in[i] = to.ref;
+        if (n.in[i].buffer == buffer) n.in[i] = to.at, n.call.input(i) = to.ref;
       for (int j = 0; j < n.call.n_out; ++j)
-        if (n.out[j].buffer == buffer) n.out[j] = to.at, n.call.out[j] = to.ref;
+        if (n.out[j].buffer == buffer) n.out[j] = to.at, n.call.output(j) = to.ref;
     }
   }
 

@@ -85,13 +85,13 @@ bool relocate(Node& n, const Placed& from, const Placed& to) {
   if (n.op->is_product() && !matmul_problem(n.call, before)) return false;
   for (int i = 0; i < n.call.n_in; ++i) {
     if (n.in[i].buffer != from.at.buffer) continue;
-    TensorRef& t = n.call.in[i];
+    TensorRef& t = n.call.input(i);
     if (n.op->mutates >> i & 1 || !relocate(n.in[i], t, from, to)) return false;
     if (!is_contiguous(t) && !(n.op->accepts && n.op->accepts(t, i, n.call.attrs))) return false;
   }
   for (int j = 0; j < n.call.n_out; ++j) {
     if (n.out[j].buffer != from.at.buffer) continue;
-    if (!relocate(n.out[j], n.call.out[j], from, to) || !takes_output(n, n.call.out[j])) return false;
+    if (!relocate(n.out[j], n.call.output(j), from, to) || !takes_output(n, n.call.out[j])) return false;
   }
   return !n.op->is_product() || (n.call.n_in == 2 && matmul_problem(n.call, after) && after.outer == before.outer);
 }
@@ -223,11 +223,12 @@ void make_one(Graph& graph, const std::vector<Product>& run, int first, int last
   all.cost = cost;
   report.lines.push_back(fmt::format("{} are one: {:.0f} bytes saved", fmt::join(names, ", "), bytes - all.bytes));
   for (const Product& p : run) {
-    graph.nodes[size_t(p.call)].call.n_in = graph.nodes[size_t(p.call)].call.n_out = 0;  // touches nothing any more
+    Node& gone = graph.nodes[size_t(p.call)];
+    gone.clear_inputs(), gone.clear_outputs();  // touches nothing any more
     dead[size_t(p.call)] = true;
   }
   int at = form == Form::forward ? first : last;
-  graph.nodes[size_t(at)] = all;
+  graph.nodes[size_t(at)] = std::move(all);
   dead[size_t(at)] = false;
 }
 

@@ -70,8 +70,8 @@ bool is_pointwise_on_parts(const Graph& graph, const Node& n) {
     int64_t stride = 1;
     for (int d = t.rank - 1; d >= 0; stride *= t.dims[d--]) t.strides[d] = stride;
   };
-  for (int i = 0; i < n.call.n_in; ++i) check(n.in[i], whole.call.in[i]);
-  for (int j = 0; j < n.call.n_out; ++j) check(n.out[j], whole.call.out[j]);
+  for (int i = 0; i < n.call.n_in; ++i) check(n.in[i], whole.call.input(i));
+  for (int j = 0; j < n.call.n_out; ++j) check(n.out[j], whole.call.output(j));
   return part && fits && is_pointwise(graph, whole);
 }
 bool pointwise_on_parts(FusionGroup& g, const Node& n) {
