@@ -34,6 +34,7 @@ std::vector<Report> run_passes(Graph& graph, const std::vector<std::string>& wit
     int64_t nodes = int64_t(graph.nodes.size());
     double bytes = bytes_moved(graph);
     Report r = p.run(graph, options);
+    graph.check_segments(p.name);
     r.pass = p.name;
     r.nodes_before = nodes, r.nodes_after = int64_t(graph.nodes.size());
     r.bytes_before = bytes, r.bytes_after = bytes_moved(graph);
@@ -65,12 +66,6 @@ int most_merged_within_budget(const Graph& graph, const CompileOptions& options,
     (bytes_with(middle) <= options.memory_budget ? good : bad) = middle;
   }
   return good;
-}
-
-int first_call_of(const std::string& phase, const Graph& graph) {
-  for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (const RangeNode* p = graph.nodes[i].range->phase(); p && p->name == phase) return int(i);
-  return 0;
 }
 
 }  // namespace
@@ -133,7 +128,6 @@ std::unique_ptr<Compiled::Traced> Compiled::compile(const std::vector<Tensor>& i
   if (options_.memory_budget > 0) options.most_merged = most_merged_within_budget(graph, options_, options);
   traced->reports = run_passes(graph, options_.without, options);
   order_lanes(graph);
-  if (!options_.second_piece.empty()) graph.second_piece = first_call_of(options_.second_piece, graph);
   traced->time.passes_ms = ms_since(begin);
   begin = steady_ns();
   if (traced->windows.release_gradients()) allocator_of(device_).release_cached();  // the arena takes its place
@@ -148,11 +142,10 @@ CompileTime Compiled::compile_time() const {
   return sum;
 }
 
-const std::vector<Tensor>& Compiled::operator()(const std::vector<Tensor>& inputs,
-                                                const std::function<void()>& between) {
+const std::vector<Tensor>& Compiled::operator()(const std::vector<Tensor>& inputs) {
   Traced& t = find_or_compile(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) copy_into(t.inputs[i], inputs[i]);
-  t.executable->run(between);
+  t.executable->run();
   t.windows.replayed();
   last_ = &t;
   return t.executable->outputs();

@@ -12,8 +12,6 @@ struct CompileOptions {
   std::vector<std::string> without = {};  // what is switched off: names of pass_names()
   int64_t memory_budget = 0;   // bytes that the step may take in all, with parameters and the rest; 0: no limit
   bool deterministic = false;  // passes bring in no calls whose bits differ from run to run
-  std::string second_piece =
-      {};  // the phase (Range) from which on calls are replayed as a piece of their own; empty: all as one
 };
 std::vector<std::string> pass_names();  // those of all_passes(), and "graph": replayed as one captured piece
 // "all", "none", or the names of what is on with + between them; refuses unknown ones by listing what there is.
@@ -39,8 +37,7 @@ class Compiled {
 
   // What the step returns, computed; holds until the next call. Inputs are copied to where the trace reads them; what else the step uses
   // (parameters) is read where it lay when the step was traced.
-  // `between` is called as the first of two pieces has been submitted.
-  const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs, const std::function<void()>& between = {});
+  const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs);
   // What the last call ran.
   const Compilation& compilation() const { return *last_; }
   size_t traces() const { return compilations_.size(); }

@@ -20,7 +20,9 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     b.external = zeros({b.bytes}, DType::u8, device).impl().storage;
   }
   for (const Node& n : graph_.nodes) {
-    if (device != DeviceType::meta) {
+    if (n.is_host()) {
+      kernels_.push_back(nullptr);
+    } else if (device != DeviceType::meta) {
       Kernel kernel = backend_of(device).kernels().*(n.op->kernel);
       check(kernel, "{}: there is no kernel for it on {}", n.op->name, name_of(device));
       kernels_.push_back(kernel);
@@ -34,11 +36,33 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
   for (const Node& n : graph_.nodes)
     if (n.op->kind == OpKind::fused) fused.push_back(&n.call);
   if (!fused.empty()) backend_of(graph_.device).prepare_fused(fused);
-  size_t all = graph_.nodes.size(), cut = size_t(graph_.second_piece);
-  if (cut > 0) pieces_ = {{0, cut}, {cut, all}};
-  else pieces_ = {{0, all}};
+  find_segments();
   find_addresses();
   arena_->add(*this);
+}
+
+void Executable::find_segments() {
+  DeviceBackend& backend = backend_of(graph_.device);
+  bool wait_for_calls = false;
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const Node& n = graph_.nodes[i];
+    if (i == 0 || n.is_host() || segments_.back().host) segments_.push_back({i, i, n.is_host(), {}});
+    segments_.back().end = i + 1;
+    for (int w : n.waits)
+      if (graph_.nodes[size_t(w)].is_host()) segments_.back().waits.push_back(w);
+    wait_for_calls = wait_for_calls || (n.is_host() && n.call.n_in + n.call.n_out > 0);
+  }
+  if (!wait_for_calls) return;
+  begun_ = backend.create_event();
+  for (Segment& s : segments_)
+    if (!s.host) s.over = backend.create_event();
+}
+
+bool Executable::is_captured() const {
+  return std::all_of(segments_.begin(), segments_.end(), [](const Segment& s) { return s.host || s.captured; });
+}
+size_t Executable::captured_pieces() const {
+  return size_t(std::count_if(segments_.begin(), segments_.end(), [](const Segment& s) { return s.captured; }));
 }
 
 void Executable::find_addresses() {
@@ -71,23 +95,28 @@ void Executable::forget_addresses() {
   has_addresses_ = false;
   outputs_.clear();
   DeviceBackend& backend = backend_of(graph_.device);
-  for (Piece& p : pieces_) {
-    if (!p.captured) continue;
+  for (Segment& s : segments_) {
+    if (!s.captured) continue;
     backend.synchronize(current_stream(graph_.device));  // it may still be running
-    backend.destroy_captured(std::exchange(p.captured, nullptr));
+    backend.destroy_captured(std::exchange(s.captured, nullptr));
   }
 }
 
 Executable::~Executable() {
   arena_->remove(*this);
-  for (const Piece& p : pieces_)
-    if (p.captured) backend_of(graph_.device).destroy_captured(p.captured);
+  actions_.give_up();
+  DeviceBackend& backend = backend_of(graph_.device);
+  for (const Segment& s : segments_) {
+    if (s.captured) backend.destroy_captured(s.captured);
+    if (s.over) backend.destroy_event(s.over);
+  }
+  if (begun_) backend.destroy_event(begun_);
   for (void* stream : side_streams_)
-    if (stream) backend_of(graph_.device).destroy_stream(stream);
+    if (stream) backend.destroy_stream(stream);
 }
 
-// In a capture what waits becomes an edge of the graph. Earlier pieces are over when this one begins.
-void Executable::submit_in_lanes(const Piece& piece) {
+// In a capture what waits becomes an edge of the graph. Earlier segments are over when this one begins.
+void Executable::submit_in_lanes(const Segment& segment) {
   DeviceBackend& backend = backend_of(graph_.device);
   struct Events {
     DeviceBackend& backend;
@@ -100,7 +129,7 @@ void Executable::submit_in_lanes(const Piece& piece) {
   void* streams[max_lanes] = {current_stream(graph_.device)};
   std::vector<bool> waited_for(graph_.nodes.size());
   bool used[max_lanes] = {};
-  for (size_t i = piece.begin; i < piece.end; ++i) {
+  for (size_t i = segment.begin; i < segment.end; ++i) {
     used[graph_.nodes[i].lane] = true;
     for (int w : graph_.nodes[i].waits) waited_for[size_t(w)] = true;
   }
@@ -114,12 +143,12 @@ void Executable::submit_in_lanes(const Piece& piece) {
   }
   std::vector<void*> over(graph_.nodes.size());
   RangeFollower place;
-  for (size_t i = piece.begin; i < piece.end; ++i) {
+  for (size_t i = segment.begin; i < segment.end; ++i) {
     Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     n.call.stream = streams[n.lane];
     for (int w : n.waits)
-      if (size_t(w) >= piece.begin) backend.wait(streams[n.lane], over[size_t(w)]);
+      if (size_t(w) >= segment.begin) backend.wait(streams[n.lane], over[size_t(w)]);
     backend.submit(kernels_[i], n.call);
     if (waited_for[i]) backend.record(over[i] = events.make(), streams[n.lane]);
   }
@@ -132,9 +161,9 @@ void Executable::submit_in_lanes(const Piece& piece) {
 }
 
 // Without a capture. If a call fails, those of other lanes still use the step's memory.
-void Executable::run_in_lanes(const Piece& piece) {
+void Executable::run_in_lanes(const Segment& segment) {
   try {
-    submit_in_lanes(piece);
+    submit_in_lanes(segment);
   } catch (...) {
     for (void* stream : side_streams_) try {
         if (stream) backend_of(graph_.device).synchronize(stream);
@@ -144,10 +173,10 @@ void Executable::run_in_lanes(const Piece& piece) {
   }
 }
 
-void Executable::submit_in_order(const Piece& piece) {
+void Executable::submit_in_order(const Segment& segment) {
   RangeFollower place;
   void* stream = current_stream(graph_.device);
-  for (size_t i = piece.begin; i < piece.end; ++i) {
+  for (size_t i = segment.begin; i < segment.end; ++i) {
     Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     n.call.stream = stream;
@@ -157,39 +186,80 @@ void Executable::submit_in_order(const Piece& piece) {
   }
 }
 
-void Executable::capture(Piece& piece) {
+void Executable::capture(Segment& segment) {
   DeviceBackend& backend = backend_of(graph_.device);
   void* stream = current_stream(graph_.device);
   backend.begin_capture(stream);
   try {
-    submit_in_lanes(piece);
+    submit_in_lanes(segment);
   } catch (...) {
     backend.destroy_captured(backend.end_capture(stream));
     throw;
   }
-  piece.captured = backend.end_capture(stream);
+  segment.captured = backend.end_capture(stream);
 }
 
-void Executable::launch(const Piece& piece) {
-  backend_of(graph_.device).launch(piece.captured, current_stream(graph_.device));
+void Executable::launch(const Segment& segment) {
+  backend_of(graph_.device).launch(segment.captured, current_stream(graph_.device));
   if (!context().interceptor) return;
   RangeFollower place;
-  for (size_t i = piece.begin; i < piece.end; ++i) {
+  for (size_t i = segment.begin; i < segment.end; ++i) {
     const Node& n = graph_.nodes[i];
     place.go_to(*n.range);
     for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
   }
 }
 
-void Executable::run(const std::function<void()>& between) {
+// Its event is of the last segment whose results it needs; what ran before this step is behind the first.
+void Executable::act(Segment& segment) {
+  const Node& n = graph_.nodes[segment.begin];
+  RangeFollower place;
+  place.go_to(*n.range);
+  if (n.call.n_in + n.call.n_out == 0) {
+    for (Interceptor* l = context().interceptor; l; l = l->next) l->replaying(*n.op);
+    (*n.action)(n.call);
+    for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
+    return;
+  }
+  if (graph_.device == DeviceType::meta) return;
+  void* event = begun_;
+  for (const Segment& s : segments_)
+    for (int w : n.waits)
+      if (s.over && s.begin <= size_t(w) && size_t(w) < s.end) event = s.over;
+  segment.number = actions_.add([this, &n, event] {
+    current_stream(graph_.device);  // binds the thread to its device
+    backend_of(graph_.device).synchronize_event(event);
+    RangeFollower place;
+    place.go_to(*n.range);
+    (*n.action)(n.call);
+  });
+}
+
+void Executable::run() {
   if (!has_addresses_) find_addresses();
-  bool captures = ran_ && capture_ && backend_of(graph_.device).captures();
-  for (Piece& p : pieces_) {
-    if (captures && !p.captured) capture(p);
-    if (p.captured) launch(p);
-    else if (!context().interceptor && backend_of(graph_.device).fills_idle_time()) run_in_lanes(p);
-    else submit_in_order(p);
-    if (between && &p == pieces_.data() && pieces_.size() > 1) between();
+  DeviceBackend& backend = backend_of(graph_.device);
+  void* stream = current_stream(graph_.device);
+  bool captures = ran_ && capture_ && backend.captures();
+  if (begun_) backend.record(begun_, stream);
+  try {
+    for (Segment& s : segments_) {
+      for (const Segment& earlier : segments_)
+        for (int w : s.waits)
+          if (earlier.begin == size_t(w)) actions_.wait(earlier.number);
+      if (s.host) {
+        act(s);
+        continue;
+      }
+      if (captures && !s.captured) capture(s);
+      if (s.captured) launch(s);
+      else if (!context().interceptor && backend.fills_idle_time()) run_in_lanes(s);
+      else submit_in_order(s);
+      if (s.over) backend.record(s.over, stream);
+    }
+    actions_.wait_for_all();
+  } catch (...) {
+    actions_.give_up();
+    throw;
   }
   ran_ = true;
   for (Storage* s : written_) ++s->version;

@@ -1,9 +1,10 @@
-// A graph with memory: runs a step call by call, and, where the device can, as one captured piece of work (or two: Graph::second_piece).
+// A graph with memory: runs a step call by call, and, where the device can, each segment (Note [Segments]) as one captured piece of work.
 #pragma once
 #include <functional>
 
 #include "compile/arena.h"
 #include "compile/graph.h"
+#include "compile/host_queue.h"
 
 namespace sinter::compile {
 
@@ -15,23 +16,30 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  void run(const std::function<void()>& between = {});  // called as the first of two pieces has been submitted
+  void run();  // does not wait for the device, but where host actions do
   const std::vector<Tensor>& outputs() const { return outputs_; }  // hold until the next run
   const Graph& graph() const { return graph_; }
-  bool is_captured() const { return pieces_[0].captured != nullptr; }
-  void forget_addresses();  // the arena's memory will be elsewhere; the next run finds it, and captures again
+  bool is_captured() const;        // every segment is
+  size_t captured_pieces() const;  // one for each segment, once they are
+  void forget_addresses();         // the arena's memory will be elsewhere; the next run finds it, and captures again
 
  private:
-  struct Piece {
-    size_t begin, end;  // calls
+  struct Segment {
+    size_t begin, end;       // calls
+    bool host;               // a single one, which is a host action
+    std::vector<int> waits;  // host actions that must be over before it begins
     void* captured = nullptr;
+    void* over = nullptr;  // an event, where host actions wait for what calls compute
+    int64_t number = 0;    // of a host action in this run's queue
   };
+  void find_segments();
+  void act(Segment& segment);
   void find_addresses();
-  void submit_in_order(const Piece& piece);
-  void submit_in_lanes(const Piece& piece);
-  void run_in_lanes(const Piece& piece);
-  void capture(Piece& piece);
-  void launch(const Piece& piece);
+  void submit_in_order(const Segment& segment);
+  void submit_in_lanes(const Segment& segment);
+  void run_in_lanes(const Segment& segment);
+  void capture(Segment& segment);
+  void launch(const Segment& segment);
 
   Graph graph_;
   bool capture_;
@@ -39,9 +47,11 @@ class Executable {
   std::vector<Kernel> kernels_;
   std::vector<Storage*> written_;  // existing storages that the step changes
   std::vector<Tensor> outputs_;
-  std::vector<Piece> pieces_;
+  std::vector<Segment> segments_;
+  void* begun_ = nullptr;               // an event: what host actions wait for at least
   void* side_streams_[max_lanes] = {};  // of all lanes but the first
   bool ran_ = false, has_addresses_ = false;
+  HostQueue actions_;  // the first to go: they use the rest
 };
 
 }  // namespace sinter::compile

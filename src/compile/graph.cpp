@@ -114,6 +114,21 @@ std::vector<Lifetime> lifetimes(const Graph& graph) {
   return all;
 }
 
+bool Graph::in_one_segment(int first, int last) const {
+  return std::none_of(nodes.begin() + first, nodes.begin() + last + 1, [](const Node& n) { return n.is_host(); });
+}
+
+void Graph::check_segments(const char* pass) {
+  int segment = 0;
+  for (Node& n : nodes) {
+    if (n.segment < 0) n.segment = segment;
+    if (n.segment != segment)
+      fail_with(ErrorKind::other, "{}: {} has been moved across a host action, which is a fault of the compiler", pass,
+                n.range->path());
+    segment += n.is_host();
+  }
+}
+
 int64_t Graph::total_bytes() const {
   int64_t sum = arena_bytes;
   for (const Buffer& b : buffers)

@@ -13,7 +13,7 @@
 #include "core/owned_call.h"
 #include "core/range.h"
 #include "memory/caching_allocator.h"
-#include "ops/op.h"
+#include "ops/dispatch.h"
 
 namespace sinter::compile {
 
@@ -64,6 +64,11 @@ struct Node {
   // (earlier in the list) that must be over before this one begins. Running all of them one after the other, as listed, is always right.
   int lane = 0;
   std::vector<int> waits;
+  // Note [Segments]: host actions cut the list into segments, each captured as one where the device can. No pass moves a call across one.
+  std::shared_ptr<const HostAction> action = {};  // of a node that is one
+  int segment = -1;  // host actions before it, when it was traced; -1: a pass made it, and has put it where it belongs
+  bool is_host() const { return op->kind == OpKind::host; }
+
   int chain = 0;  // from 1 on: calls of different chains could run side by side if there are lanes for them
 
   void add_input(const Operand& o, const TensorRef& t) { in.push_back(o), call.add_input(t); }
@@ -78,7 +83,8 @@ struct Node {
   }
 };
 
-constexpr int max_lanes = 4;
+constexpr int max_lanes = 4;          // of the device
+constexpr int host_lane = max_lanes;  // host actions have one of their own: they run in their order
 
 struct Graph {
   DeviceType device = DeviceType::cpu;
@@ -91,8 +97,8 @@ struct Graph {
   int64_t arena_bytes = 0;                                         // by the plan
   // Calls of the first lane that may pass before the memory a call of another uses is taken for something else.
   int lane_slack = 0;
-  int second_piece =
-      0;  // calls from here on are replayed as a piece of their own (CompileOptions::second_piece); 0: all are one
+  bool in_one_segment(int first, int last) const;  // no host action is among these calls and those between them
+  void check_segments(const char* pass);           // refuses a graph in which a pass has moved calls across one
 
   int64_t total_bytes() const;         // the arena and all existing memory that the step uses
   int64_t live_bytes_at_most() const;  // of the step's own buffers, at once

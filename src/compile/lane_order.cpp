@@ -39,17 +39,18 @@ std::vector<Access> accesses_of(const Graph& g, int n) {
 }  // namespace
 
 void order_lanes(Graph& graph) {
-  using Clock = std::array<int, max_lanes>;  // the last call of each lane that is known to be over
+  constexpr int lanes = host_lane + 1;
+  using Clock = std::array<int, lanes>;  // the last call of each lane that is known to be over
   std::vector<Clock> known(graph.nodes.size());
-  std::array<std::vector<Access>, max_lanes> earlier;
-  Clock at_end_of_lane[max_lanes];
+  std::array<std::vector<Access>, lanes> earlier;
+  Clock at_end_of_lane[lanes];
   for (Clock& c : at_end_of_lane) c.fill(-1);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     Node& node = graph.nodes[n];
     node.waits.clear();
     Clock clock = at_end_of_lane[node.lane];
     std::vector<Access> mine = accesses_of(graph, int(n));
-    for (int lane = 0; lane < max_lanes; ++lane) {
+    for (int lane = 0; lane < lanes; ++lane) {
       if (lane == node.lane) continue;
       int needed = -1;
       for (size_t i = earlier[size_t(lane)].size(); i-- > 0 && needed < 0;) {
@@ -60,8 +61,7 @@ void order_lanes(Graph& graph) {
       }
       if (needed < 0) continue;
       node.waits.push_back(needed);
-      for (int l = 0; l < max_lanes; ++l)
-        clock[size_t(l)] = std::max(clock[size_t(l)], known[size_t(needed)][size_t(l)]);
+      for (int l = 0; l < lanes; ++l) clock[size_t(l)] = std::max(clock[size_t(l)], known[size_t(needed)][size_t(l)]);
     }
     clock[size_t(node.lane)] = int(n);
     known[n] = at_end_of_lane[node.lane] = clock;

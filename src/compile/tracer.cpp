@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "memory/promised_storage.h"
+#include "ops/table.h"
 
 namespace sinter::compile {
 namespace {
@@ -76,6 +77,18 @@ class Tracer : public Recorder {
     graph_.nodes.push_back(std::move(n));
   }
 
+  void record_action(HostAction action, TensorPtrs reads, TensorPtrs writes) override {
+    Node n;
+    n.op = &ops::host_action;
+    n.range = &Range::current();
+    n.action = std::make_shared<const HostAction>(std::move(action));
+    n.lane = host_lane;
+    auto without_address = [](TensorRef t) { return t.data = nullptr, t; };
+    for (const Tensor* t : reads) n.add_input(operand(*t), without_address(t->ref()));
+    for (const Tensor* t : writes) n.add_output(operand(*t), without_address(t->ref()));
+    graph_.nodes.push_back(std::move(n));
+  }
+
   void leaf_used(GradientTarget& leaf) override { note(leaf, true); }
   void leaf_reset(GradientTarget& leaf) override { note(leaf, false); }
 
@@ -100,6 +113,7 @@ class Tracer : public Recorder {
       graph_.output_refs.back().data = nullptr;
       graph_.buffers[size_t(graph_.outputs.back().buffer)].output = true;
     }
+    graph_.check_segments("trace");  // numbers them
     for (const Windows::Window& w : windows_.leaves) {
       const auto& leaf = static_cast<const Leaf&>(*w.leaf);
       if (leaf.has_grad || !leaf.grad.defined()) continue;

@@ -28,7 +28,7 @@ bool prepare_first(Graph& graph) {
     return false;
   int state = prepare->in[0].buffer;
   for (auto n = graph.nodes.begin(); n != prepare; ++n) {
-    bool used = false;
+    bool used = n->is_host();
     n->for_each_access([&](const Operand& o, const TensorRef&, bool, bool) { used |= o.buffer == state; });
     if (used) return false;
   }

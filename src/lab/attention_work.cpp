@@ -124,10 +124,10 @@ void AttentionWork::replay(const Trainer::Mark& mark) {
   bool both = config_.pass != Pass::forward;
   if (!compiled_) {
     compile::CompileOptions options = with_attention(compile::passes_named(config_.passes), config_.attention);
-    if (both) options.second_piece = "backward";
     auto pass = [this, both](const auto&) {
       Tensor o = forward();
       if (both) {
+        host_action([this](const KernelCall&) { mark_(Phase::forward); });
         for (const Tensor* t : {&q_, &k_, &v_}) zero_grad(*t);
         backward_from(o);
       }
@@ -135,7 +135,8 @@ void AttentionWork::replay(const Trainer::Mark& mark) {
     };
     compiled_.emplace(pass, q_.device(), options);
   }
-  (*compiled_)({}, [&] { mark(Phase::forward); });
+  mark_ = mark;
+  (*compiled_)({});
   mark(both ? Phase::backward : Phase::forward);
 }
 
@@ -143,7 +144,9 @@ int64_t AttentionWork::planned_held_bytes() const {
   int64_t sum = 0;
   for (const Tensor* t : {&q_, &k_, &v_}) sum += CachingAllocator::rounded(t->bytes());
   const compile::Graph& graph = compiled_->compilation().executable->graph();
-  return sum + graph.bytes_kept_for(graph.second_piece);
+  auto is_mark = [](const compile::Node& n) { return n.is_host(); };
+  auto mark = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_mark);
+  return sum + (mark == graph.nodes.end() ? 0 : graph.bytes_kept_for(int(mark - graph.nodes.begin())));
 }
 
 int64_t AttentionWork::grad_bytes() const { return grad_.defined() ? CachingAllocator::rounded(grad_.bytes()) : 0; }

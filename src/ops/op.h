@@ -99,6 +99,7 @@ enum class OpKind : uint8_t {
   step_numbers,     // works out what updates read of the optimizer's state
   update,           // the optimizer's, element by element: of in[0] by its gradient in[1], and more flat buffers
   product_update,   // the same with the gradient's product in it (core/folded_update.h)
+  host,             // something the host does (HostAction): no call moves across it
 };
 
 // What mixed precision does with an op's floating-point inputs.

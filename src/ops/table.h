@@ -9,6 +9,8 @@ extern const OpDef add, sub, mul, div, neg, exp, log, sqrt, rsqrt, sigmoid, silu
     where, cast, copy, sigmoid_backward, silu_backward, gelu_backward, tanh_backward, relu_backward;
 // fused.cpp: what the compiler makes of several; nobody calls it
 extern const OpDef fused;
+// host_action.cpp: what a trace makes of host_action()
+extern const OpDef host_action;
 // view.cpp
 extern const OpDef reshape, transpose, slice, expand;
 // reduce.cpp

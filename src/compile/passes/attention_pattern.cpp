@@ -250,7 +250,11 @@ class Finder {
   // What the pattern reads stays as it is while its calls run.
   bool holds() const {
     std::vector<int> calls = a_.calls();
-    int last = *std::max_element(calls.begin(), calls.end());
+    std::sort(calls.begin(), calls.end());
+    auto backward = std::upper_bound(calls.begin(), calls.end(), a_.values);
+    if (!graph_.in_one_segment(calls.front(), a_.values)) return false;
+    if (backward != calls.end() && !graph_.in_one_segment(*backward, calls.back())) return false;
+    int last = calls.back();
     for (const Placed* p : {&a_.q, &a_.k})
       if (is_written(graph_, *p, a_.scores, last)) return false;
     if (is_written(graph_, a_.v, a_.values, last)) return false;

@@ -36,9 +36,9 @@ Report passes::beta(Graph& graph, const PassOptions&) {
       const Node& product = graph.nodes[u[0]];
       const TensorRef &out = sum.call.out[0], &other = sum.call.in[1 - i];
       bool fits =
-          is_product(product) && numel(product.call.in[0]) > 0 && product.out[0].buffer == part.buffer &&
-          same_layout(product.call.out[0], out) && same_layout(sum.call.in[i], out) && same_layout(other, out) &&
-          other.dtype == out.dtype &&
+          graph.in_one_segment(int(u[0]), int(s)) && is_product(product) && numel(product.call.in[0]) > 0 &&
+          product.out[0].buffer == part.buffer && same_layout(product.call.out[0], out) &&
+          same_layout(sum.call.in[i], out) && same_layout(other, out) && other.dtype == out.dtype &&
           (out.dtype == product.call.in[0].dtype || (out.dtype == DType::f32 && is_16bit(product.call.in[0].dtype)));
       // It moves down to where the sum stood.
       for (int k = 0; k < 2 && fits; ++k) fits = !is_written(graph, input(product, k), int(u[0]) + 1, int(s));

@@ -36,7 +36,7 @@ Report passes::cse(Graph& graph, const PassOptions& options) {
     Node& n = graph.nodes[i];
     for (Operand& o : n.in)
       if (o.buffer >= 0 && becomes[size_t(o.buffer)] >= 0) o.buffer = becomes[size_t(o.buffer)];
-    bool pure = n.op->mutates == 0 && n.call.accumulate == 0 && n.call.n_in > 0;
+    bool pure = !n.is_host() && n.op->mutates == 0 && n.call.accumulate == 0 && n.call.n_in > 0;
     for (int j = 0; j < n.call.n_out; ++j) pure = pure && replaceable(n.out[j]);
     if (pure) {
       std::string key;

@@ -1,4 +1,4 @@
-// Dead code: from the last call to the first, one is needed if it writes what exists beyond the step, or what a needed one reads.
+// Dead code: from the last call to the first, one is needed if it writes what exists beyond the step, or what a needed one reads, or if the host acts.
 #include "compile/passes.h"
 
 namespace sinter::compile {
@@ -9,7 +9,7 @@ Report passes::dce(Graph& graph, const PassOptions&) {
   Report report;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& n = graph.nodes[i];
-    bool used = false;
+    bool used = n.is_host();
     n.for_each_access(
         [&](const Operand& o, const TensorRef&, bool, bool writes) { used |= writes && needed[size_t(o.buffer)]; });
     dead[i] = !used;

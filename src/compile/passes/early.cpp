@@ -31,13 +31,15 @@ Report passes::early(Graph& graph, const PassOptions&) {
     for (int64_t begin = 0; begin < elements; begin += step) {
       Node part = part_of(n, begin, std::min(elements, begin + step));
       size_t last = 0;
-      for (size_t i = 0; i < u; ++i)
+      for (size_t i = 0; i < u; ++i) {
+        if (graph.nodes[i].is_host()) last = i;
         graph.nodes[i].for_each_access([&](const Operand& o, const TensorRef& t, bool, bool) {
           for (int k = 0; k < part.call.n_in; ++k)
             if (is_flat(part, k) && o.buffer == part.in[k].buffer &&
                 span_of(t, o.offset).overlaps(span_of(part.call.in[k], part.in[k].offset)))
               last = i;
         });
+      }
       with.put_after(int(last), part);
       ++parts;
     }

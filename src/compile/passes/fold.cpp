@@ -119,6 +119,7 @@ Report passes::fold(Graph& graph, const PassOptions&) {
         free = i == w || i == u || !touches(graph.nodes[i], gradient.out[0].buffer, span);
       if (!free) continue;
       int64_t first = (span.begin - all.begin) / size;
+      if (!graph.in_one_segment(int(w), int(u))) continue;
       Folded f = folded(graph, int(w), int(u), first);
       if (!is_intact(graph, f)) continue;
       report.lines.push_back(fmt::format("{} into its weight's update: {} bytes saved", gradient.range->path(),

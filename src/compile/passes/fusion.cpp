@@ -200,6 +200,7 @@ Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, 
     std::vector<size_t> between;
     for (size_t i = first + 1; i < std::min(graph.nodes.size(), first + window); ++i) {
       if (gone[i]) continue;
+      if (graph.nodes[i].is_host()) break;
       // What has been passed must not mind that the group now comes after it.
       bool free = true;
       for (size_t b : between)

@@ -243,7 +243,8 @@ Report passes::join(Graph& graph, const PassOptions&) {
     auto earlier = [](const Product& a, const Product& b) { return a.call < b.call; };
     if (run.size() < 2) continue;
     auto [first, last] = std::minmax_element(run.begin(), run.end(), earlier);
-    if (can_meet(graph, run, first->call, last->call)) make_one(graph, run, first->call, last->call, dead, report);
+    if (graph.in_one_segment(first->call, last->call) && can_meet(graph, run, first->call, last->call))
+      make_one(graph, run, first->call, last->call, dead, report);
   }
   remove_nodes(graph, dead);
   return report;

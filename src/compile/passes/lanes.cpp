@@ -46,7 +46,7 @@ Report passes::lanes(Graph& graph, const PassOptions&) {
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
     if (graph.target.type == DeviceType::cpu) n.chain = 0;  // all threads work on one, then on the next
-    int lane = side_lane(graph, n);
+    int lane = n.is_host() ? -1 : side_lane(graph, n);
     if (lane < 0) continue;
     n.lane = lane;
     ++(n.chain > 0 ? chained : aside);

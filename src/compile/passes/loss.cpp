@@ -46,7 +46,8 @@ int backward_of(const Graph& graph, int forward) {
 
 bool can_join(const Graph& graph, int forward, int backward) {
   const Node &f = graph.nodes[size_t(forward)], &b = graph.nodes[size_t(backward)];
-  return same_place(input(f, 1), input(b, 1)) && same_layout(b.call.in[0], b.call.out[0]) && !b.call.accumulate &&
+  return graph.in_one_segment(forward, backward) && same_place(input(f, 1), input(b, 1)) &&
+         same_layout(b.call.in[0], b.call.out[0]) && !b.call.accumulate &&
          is_only_for(graph, f.in[0].buffer, {forward, backward}) &&
          is_only_for(graph, f.out[1].buffer, {forward, backward}) &&
          is_written_only_by(graph, b.out[0].buffer, backward) &&
