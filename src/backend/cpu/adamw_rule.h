@@ -1,4 +1,4 @@
-// AdamW for one number, with which optim.cpp goes through flat buffers, and for the rows of a gradient's tile, which packed_product.cpp never stores.
+// AdamW, with which optim.cpp goes through flat buffers, and packed_product.cpp through the rows of a gradient's tile, which it never stores: the same bits.
 #pragma once
 #include <immintrin.h>
 
@@ -52,21 +52,38 @@ SINTER_INLINE Vector<float> inverse(Vector<float> x) {
   return y * (2.0f - x * y);
 }
 
-// Of n numbers that lie in the cache: a flat buffer waits for memory, here the exact root and quotient would keep the core from multiplying.
+// A vector of numbers. The exact root and quotient would keep the core from multiplying, where a tile is updated between products.
+SINTER_INLINE void update_vector(const AdamWRule<float>& rule, float* p, const float* gradient, float* m, float* v) {
+  Vector<float> mi = load_vector(m), vi = load_vector(v);
+  rule.move(mi, vi, load_vector(gradient));
+  store_vector(m, mi), store_vector(v, vi);
+  Vector<float> x = vi < 1e-36f ? Vector<float>{} + 1e-36f : vi;
+  Vector<float> quotient = mi * inverse(x * inverse_root(x) * rule.root + rule.eps);
+  quotient = vi > __FLT_MAX__ ? mi * 0.0f : quotient;  // as of an infinite root; NaN if m is infinite too
+  store_vector(p, rule.keep * load_vector(p) - rule.rate * quotient);
+}
+
 SINTER_INLINE void update_row(const AdamWRule<float>& rule, float* p, const float* gradient, float* m, float* v,
                               int64_t n) {
   constexpr int64_t L = lanes<float>;
   int64_t i = 0;
-  for (; i + L <= n; i += L) {
-    Vector<float> mi = load_vector(m + i), vi = load_vector(v + i);
-    rule.move(mi, vi, load_vector(gradient + i));
-    store_vector(m + i, mi), store_vector(v + i, vi);
-    Vector<float> x = vi < 1e-36f ? Vector<float>{} + 1e-36f : vi;
-    Vector<float> quotient = mi * inverse(x * inverse_root(x) * rule.root + rule.eps);
-    quotient = vi > __FLT_MAX__ ? mi * 0.0f : quotient;  // as of an infinite root; NaN if m is infinite too
-    store_vector(p + i, rule.keep * load_vector(p + i) - rule.rate * quotient);
+  for (; i + L <= n; i += L) update_vector(rule, p + i, gradient + i, m + i, v + i);
+  if (i == n) return;
+  // A vector for the rest too: where rows end must not change bits.
+  float rest[4][L] = {};
+  float* all[] = {p + i, m + i, v + i};
+  for (int64_t j = 0; j < n - i; ++j) {
+    for (int t = 0; t < 3; ++t) rest[t][j] = all[t][j];
+    rest[3][j] = gradient[i + j];
   }
-  for (; i < n; ++i) rule.update(p[i], gradient[i], m[i], v[i]);
+  update_vector(rule, rest[0], rest[3], rest[1], rest[2]);
+  for (int64_t j = 0; j < n - i; ++j)
+    for (int t = 0; t < 3; ++t) all[t][j] = rest[t][j];
+}
+SINTER_INLINE void update_row(const AdamWRule<double>& rule, double* p, const double* gradient, double* m, double* v,
+                              int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) rule.update(p[i], gradient[i], m[i], v[i]);
 }
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -41,8 +41,7 @@ template <class A> void run_adamw(const KernelCall& call, const double* state) {
       int64_t n = min_of(strip, stop - i);
       A *p = master.read(i, n), *m = moment1.read(i, n), *v = moment2.read(i, n);
       const A* g = grad.read(i, n);
-#pragma omp simd
-      for (int64_t j = 0; j < n; ++j) rule.update(p[j], g[j], m[j], v[j]);
+      update_row(rule, p, g, m, v, n);
       master.write(i, n, p);
       moment1.write(i, n, m);
       moment2.write(i, n, v);
