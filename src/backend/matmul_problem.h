@@ -22,10 +22,29 @@ struct MatmulProblem {
   MatmulOperand a, b, c;
 };
 
-// Of k, what a packed product of the CPU packs at once (Note [Packed products] in backend/cpu/packed_product.cpp).
+// Note [Who multiplies]: on the CPU large products of two matrices go to a kernel of our own (Note [Packed products] in
+// backend/cpu/packed_product.cpp), small and batched ones, and those in fp64, to OpenBLAS. This depends on the shape alone, so eager and compiled steps
+// have the same bits, and the meta device knows the scratch memory. 16-bit operands are widened and then follow the same rule.
+// Where OpenBLAS does not know the CPU and has chosen kernels for a much older one, small and batched products come to our kernel too
+// (cpu::products() in backend/cpu/gemm.h). It works without scratch memory then, so a prediction need not know of it.
+
+// With less than this neither kernel is clearly the faster one (docs/results/cpu-compiled/small_products_two_threads.txt).
+[[gnu::always_inline]] constexpr bool is_packed(int64_t m, int64_t n, int64_t k) {
+  return m >= 64 && n >= 64 && k >= 64 && m * n * k >= int64_t(1) << 22;
+}
+[[gnu::always_inline]] inline bool is_packed(const MatmulProblem& p) {
+  return p.a.dtype != DType::f64 && p.outer * p.inner == 1 && is_packed(p.m, p.n, p.k);
+}
+
+// Of k, what is packed at once. Several rounds are added up in memory.
 constexpr int64_t packed_round = 2048;
-// Several rounds are added up in memory.
 [[gnu::always_inline]] constexpr bool stores_packed_sums(int64_t k) { return k > packed_round; }
+
+// The smaller operand, its rows or columns in panels of whole vectors: whatever the instruction set, a third more at most, and one panel.
+[[gnu::always_inline]] constexpr int64_t packed_bytes(int64_t m, int64_t n, int64_t k) {
+  int64_t across = m < n ? m : n;
+  return 4 * (across + across / 3 + 32) * (k < packed_round ? k : packed_round);
+}
 
 namespace matmul_detail {
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "backend/matmul_problem.h"
 #include "core/attrs.h"
@@ -15,33 +16,34 @@ namespace sinter::workspace {
 inline int64_t last_dim(const TensorRef& t) { return t.dims[t.rank - 1]; }
 inline int64_t rows(const TensorRef& t) { return numel(t) / std::max<int64_t>(1, last_dim(t)); }
 
-// A packed product's smaller operand, its rows or columns in panels of whole vectors: whatever the instruction set, a third more at most, and one panel.
-inline int64_t packed_product(int64_t m, int64_t n, int64_t k) {
-  int64_t across = std::min(m, n);
-  return 4 * (across + across / 3 + 32) * std::min(k, packed_round);
+// 16-bit tensors that the CPU multiplies as fp32.
+inline int64_t widened(std::initializer_list<TensorRef> tensors) {
+  int64_t bytes = 0;
+  for (const TensorRef& t : tensors) bytes += is_16bit(t.dtype) ? 4 * numel(t) : 0;
+  return bytes;
 }
 
-// cuBLASLt gets what NVIDIA recommends for Hopper. The CPU widens 16-bit operands to fp32 for OpenBLAS.
+// cuBLASLt gets what NVIDIA recommends for Hopper; the CPU what is packed or widened (Note [Who multiplies] in backend/matmul_problem.h).
 inline int64_t matmul(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return int64_t(32) << 20;
-  if (is_16bit(c.in[0].dtype)) return 4 * (numel(c.in[0]) + numel(c.in[1]) + numel(c.out[0]));
   MatmulProblem p;
-  return c.attrs.as<MatmulAttrs>().packed && matmul_problem(c, p) ? packed_product(p.m, p.n, p.k) : 0;
+  int64_t packed = matmul_problem(c, p) && is_packed(p) ? packed_bytes(p.m, p.n, p.k) : 0;
+  return packed + widened({c.in[0], c.in[1], c.out[0]});
 }
 
-// The gradient, and what its product needs. On CUDA it never leaves the multiprocessor, and of a packed product only several rounds must be
-// added up in memory.
+// The gradient, and what its product needs. On CUDA it never leaves the multiprocessor, and of a product whose tiles are updated as they are
+// computed only several rounds must be added up in memory.
 inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return 0;
   int64_t most = 0;
   for (int i = 0; i < folded_weights(c); ++i) {
     const TensorRef &dy = c.in[folded_input(i, folded_dy)], &x = c.in[folded_input(i, folded_x)],
                     &master = c.in[folded_input(i, folded_master)];
-    int64_t gradient = numel(master) * size_of(master.dtype), product = 0;
-    if (is_16bit(dy.dtype)) product = 4 * (numel(dy) + numel(x) + numel(master));
-    else if (c.attrs.as<AdamWProductAttrs>().packed) product = packed_product(last_dim(dy), last_dim(x), rows(x));
-    if (product > 0 && dy.dtype == DType::f32 && !stores_packed_sums(rows(x))) gradient = 0;
-    most = std::max(most, gradient + product);
+    int64_t m = last_dim(dy), n = last_dim(x), k = rows(x);
+    bool packed = dy.dtype != DType::f64 && is_packed(m, n, k);
+    bool updates_tiles = packed && dy.dtype == DType::f32 && !has_copy(c, i);
+    int64_t gradient = updates_tiles && !stores_packed_sums(k) ? 0 : numel(master) * size_of(master.dtype);
+    most = std::max(most, gradient + (packed ? packed_bytes(m, n, k) : 0) + widened({dy, x}));
   }
   return most;
 }

@@ -20,7 +20,6 @@ std::span<const Pass> all_passes() {
       {"beta", "a product that is then added to something is added while it is stored", passes::beta},
       {"fold", "a weight's gradient goes straight into its update and is never stored", passes::fold},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", passes::early},
-      {"pack", "large fp32 products go to a kernel of our own (CPU)", passes::pack},
       {"lanes", "weight gradients and updates run beside the chain of activations' gradients", passes::lanes},
       {"gradients", "the memory of gradients that are never stored is given back", passes::gradients},
       {"plan", "buffers that are never in use together share memory", passes::plan},

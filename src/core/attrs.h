@@ -30,11 +30,9 @@ struct CastAttrs { DType to = DType::f32; };
 //   out[b] = op(a[b]) · op(b[b]),  op(x) = xᵀ when the flag is set.
 // fold_a / fold_b: the operand's leading dimensions are folded into its rows first, so that it counts as one matrix
 // (an activation (B, T, d) in a linear layer, or both operands of a weight gradient).
-// packed: on the CPU, by our own kernel for large fp32 matrices (Note [Packed products]); compiled steps ask for it.
 struct MatmulAttrs {
   bool transpose_a = false, transpose_b = false;
   bool fold_a = false, fold_b = false;
-  bool packed = false;
 };
 
 struct ReduceAttrs { uint32_t dims = 0; bool keepdim = false; };  // dims: bit mask of reduced dimensions
@@ -61,8 +59,8 @@ struct FillAttrs { double value = 0; };
 // low, high: the cut of the normal in standard deviations, or the range of the integers.
 struct RandomAttrs { uint64_t seed = 0, stream = 0; double low = 0, high = 1, scale = 1; };
 struct AdamWAttrs { double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01; };
-// share: of the GPU's multiprocessors, where others work beside it; packed: as in MatmulAttrs.
-struct AdamWProductAttrs { AdamWAttrs rule; double share = 1; bool packed = false; };
+// share: of the GPU's multiprocessors, where others work beside it.
+struct AdamWProductAttrs { AdamWAttrs rule; double share = 1; };
 struct SgdAttrs { double momentum = 0, weight_decay = 0; };
 struct PrepareStepAttrs { double max_norm = 0; double growth = 2, backoff = 0.5; int64_t growth_interval = 2000; bool dynamic_scale = false; };
 

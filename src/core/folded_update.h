@@ -18,5 +18,8 @@ enum FoldedOperand : int { folded_dy, folded_x, folded_master, folded_m, folded_
 [[gnu::always_inline]] constexpr int folded_input(int weight, FoldedOperand which) {
   return 1 + folded_operands * weight + which;
 }
+[[gnu::always_inline]] inline bool has_copy(const KernelCall& call, int weight) {
+  return folded_input(weight, folded_copy) < call.n_in;
+}
 
 }  // namespace sinter

@@ -39,6 +39,9 @@ Json driver_row(const CudaVersions& v) {
 Json library_rows(const DoctorOptions& options) {
   Json rows = Json::array();
   rows.push_back(found("OpenBLAS", openblas_description()));
+  rows.push_back(found("CPU products", cpu_products_description()));
+  if (openblas_lags())
+    rows.back()["consequence"] = "fp64 products are slow; a newer OpenBLAS, or OPENBLAS_CORETYPE=Haswell, would help";
   bool built = !build_info().cuda.empty();
   if (built) rows.push_back(found("CUDA toolkit (build)", build_info().cuda));
   else

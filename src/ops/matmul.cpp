@@ -124,11 +124,10 @@ const OpDef matmul = product(
     "matmul", OpKind::product, infer_matmul, grad_matmul,
     {sample({3, 4}, {4, 5}, {}), sample({2, 3, 4, 5}, {2, 3, 5, 6}, {}), sample({2, 4, 3}, {2, 5, 4}, {true, true}),
      sample({2, 5, 8}, {2, 7, 8}, {false, true}), sample({1, 70}, {70, 1}, {}), sample({2, 65, 66}, {2, 66, 67}, {}),
-     sample({45, 70}, {70, 83}, {.packed = true}),
-     sample({70, 100}, {37, 70}, {.transpose_a = true, .transpose_b = true, .packed = true})});
+     sample({45, 70}, {70, 83}, {}), sample({70, 100}, {37, 70}, {true, true})});
 const OpDef linear = product("linear", OpKind::product, infer_linear, grad_linear,
                              {sample({2, 3, 8}, {5, 8}, linear_attrs), sample({7, 16}, {65, 16}, linear_attrs),
-                              sample({3, 20, 33}, {49, 33}, {.transpose_b = true, .fold_a = true, .packed = true})});
+                              sample({3, 20, 33}, {49, 33}, linear_attrs)});
 const OpDef linear_input_grad = product("linear_input_grad", OpKind::product, infer_input_grad, nullptr,
                                         {sample({2, 3, 5}, {5, 8}, input_grad_attrs)});
 const OpDef linear_weight_grad = product("linear_weight_grad", OpKind::weight_gradient, infer_weight_grad, nullptr,

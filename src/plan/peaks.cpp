@@ -72,22 +72,20 @@ double measure_product(DeviceType device, const std::string& dtype) {
   Tuned tuned;
   NoGrad off;
   Scoped math(context().math, p.math);
-  auto rate = [&](int64_t n, bool packed) {
+  auto rate = [&](int64_t n) {
     auto operand = [&](uint64_t stream) {  // random: zeros would draw less power and run faster
       Tensor t = empty({n, n}, DType::f32, device);
       fill_normal(t, 0, stream, 1);
       return cast(t, type);
     };
     Tensor a = operand(1), b = operand(2);
-    Attrs attrs = Attrs::of(MatmulAttrs{.transpose_b = true, .packed = packed});
+    Attrs attrs = Attrs::of(MatmulAttrs{.transpose_b = true});
     double ms = best_ms(device, cuda ? 300 : 200, [&] { dispatch(ops::matmul, attrs, a, b); });
     return 2 * double(n) * double(n) * double(n) / ms * 1e3;
   };
   try {
     double best = 0;
-    for (int64_t n : sizes) best = std::max(best, rate(n, false));
-    if (!cuda && type == DType::f32)  // compiled steps have another kernel
-      for (int64_t n : sizes) best = std::max(best, rate(n, true));
+    for (int64_t n : sizes) best = std::max(best, rate(n));
     return best;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::memory) throw;

@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstring>
 #include <numeric>
+#include <strings.h>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/support.h"
@@ -107,29 +108,36 @@ void clear(const MatmulProblem& p) {
 }
 
 // A column-major C is the row-major transpose: Cᵀ = Bᵀ·Aᵀ.
-MatmulProblem row_major(MatmulProblem p) {
-  if (!p.c.transposed) return p;
+void make_row_major(MatmulProblem& p) {
+  if (!p.c.transposed) return;
   std::swap(p.m, p.n);
   std::swap(p.a, p.b);
   p.a.transposed = !p.a.transposed;
   p.b.transposed = !p.b.transposed;
   p.c.transposed = false;
-  return p;
+}
+
+Products& who_multiplies() {
+  static Products who = openblas_lags() ? Products::packed : Products::by_shape;
+  return who;
 }
 
 }  // namespace
+
+Products products() { return who_multiplies(); }
+void set_products(Products who) { who_multiplies() = who; }
 
 void problem_of(MatmulProblem& p, const KernelCall& call) {
   if (!matmul_problem(call, p)) refuse("matmul", "batch dimensions with more than two different strides", call);
   for (int64_t x : {p.m, p.n, p.k, p.a.ld, p.b.ld, p.c.ld})
     if (x > INT_MAX) refuse("matmul", "a matrix dimension exceeds what OpenBLAS can count (2^31 - 1)", call);
+  make_row_major(p);
 }
 
-void gemm(const MatmulProblem& problem, bool accumulate) {
+void gemm(const MatmulProblem& p, bool accumulate) {
   // OpenBLAS must not start threads of its own, whichever variant of it (pthread, OpenMP, serial) is installed. Not sooner
   // than here: a program that only wants our attention may have products of its own.
   [[maybe_unused]] static const bool claimed = (openblas_set_num_threads(1), true);
-  MatmulProblem p = row_major(problem);
   if (p.m == 0 || p.n == 0 || p.outer * p.inner == 0) return;
   if (p.k == 0) {
     if (!accumulate) clear(p);
@@ -144,6 +152,23 @@ void gemm(const MatmulProblem& problem, bool accumulate) {
 
 std::string openblas_description() {
   return std::string(openblas_get_config()) + ", running as " + openblas_get_corename();
+}
+
+// OpenBLAS chose its kernels when it was loaded, by the CPU's model number. One that is newer than the library may get those of a core without AVX2.
+// Those of one with AVX2 are good enough: where the CPU has AVX-512 ours are then no faster on AMD's, and few products go to OpenBLAS anyway.
+bool openblas_lags() {
+  for (const char* core : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"})
+    if (strcasecmp(openblas_get_corename(), core) == 0) return false;
+  return true;
+}
+
+std::string cpu_products_description() {
+  std::string core = openblas_get_corename();
+  if (cpu::products() == cpu::Products::packed)
+    return "our kernel: OpenBLAS runs as " + core + ", without AVX2, where the CPU has " + cpu_isa_name() +
+           "; fp64, and less than 16 rows or columns: OpenBLAS";
+  return "our kernel from 64 × 64 × 64 and 2²² terms on; smaller, batched and fp64 ones: OpenBLAS, whose core " + core +
+         " has AVX2 at least";
 }
 
 }  // namespace sinter

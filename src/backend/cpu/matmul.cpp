@@ -1,5 +1,5 @@
-// Products: by OpenBLAS, or packed (packed_product.cpp). OpenBLAS knows fp32 and fp64; 16-bit operands are widened into the workspace, multiplied in fp32 and the
-// result rounded back (or not, when the output is fp32).
+// Products, by OpenBLAS or by our own kernel (Note [Who multiplies] in backend/matmul_problem.h). 16-bit operands are widened into the workspace,
+// multiplied in fp32 and the result rounded back (or not, when the output is fp32).
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/packed_product.h"
 #include "backend/cpu/strips.h"
@@ -21,8 +21,8 @@ struct Stored {
 
   int64_t numel() const { return outer * inner * rows * cols; }
 
-  // The same matrices packed as fp32 at `data`.
-  MatmulOperand packed(float* data) const {
+  // The same matrices as fp32 at `data`, one after the other.
+  MatmulOperand widened(float* data) const {
     MatmulOperand o = at;
     o.data = reinterpret_cast<char*>(data);
     o.dtype = DType::f32;
@@ -49,6 +49,16 @@ struct Stored {
   }
 };
 
+// All operands are f32, or all f64. `space` is what a packed product needs.
+void multiply(const MatmulProblem& p, bool accumulate, float* space) {
+  cpu::Products who = cpu::products();
+  // With fewer rows or columns most of a tile would be thrown away.
+  bool fills_tiles = p.m >= 16 && p.n >= 16 && p.k > 0 && p.outer * p.inner > 0 && p.c.dtype == DType::f32;
+  if (is_packed(p) && who != cpu::Products::openblas) packed_product(p, accumulate, space);
+  else if (fills_tiles && who == cpu::Products::packed) packed_product(p, accumulate, nullptr);
+  else cpu::gemm(p, accumulate);
+}
+
 }  // namespace
 
 void matmul(const KernelCall& call) {
@@ -66,22 +76,22 @@ void matmul(const KernelCall& call) {
       });
     accumulate = true;
   }
-  if (call.attrs.as<MatmulAttrs>().packed && can_pack(p))
-    return packed_product(p, accumulate, static_cast<float*>(call.workspace));
-  if (!is_16bit(p.a.dtype)) return cpu::gemm(p, accumulate);
+  float* space = static_cast<float*>(call.workspace);
+  if (!is_16bit(p.a.dtype)) return multiply(p, accumulate, space);
 
   Stored a(p.a, p, p.m, p.k), b(p.b, p, p.k, p.n), c(p.c, p, p.m, p.n);
-  float* space = static_cast<float*>(call.workspace);
-  p.a = a.packed(space);
-  a.widen(space);
-  p.b = b.packed(space + a.numel());
-  b.widen(space + a.numel());
-  if (p.c.dtype == DType::f32) return cpu::gemm(p, accumulate);
+  float* wide_a =
+      space + (is_packed(p) ? packed_bytes(p.m, p.n, p.k) / 4 : 0);  // panels come first: they want whole cache lines
+  float *wide_b = wide_a + a.numel(), *wide_c = wide_b + b.numel();
+  p.a = a.widened(wide_a);
+  a.widen(wide_a);
+  p.b = b.widened(wide_b);
+  b.widen(wide_b);
+  if (p.c.dtype == DType::f32) return multiply(p, accumulate, space);
 
-  float* result = space + a.numel() + b.numel();
-  p.c = c.packed(result);
-  cpu::gemm(p, false);
-  c.narrow(result, accumulate);
+  p.c = c.widened(wide_c);
+  multiply(p, false, space);
+  c.narrow(wide_c, accumulate);
 }
 
 }  // namespace sinter::SINTER_CPU_ISA

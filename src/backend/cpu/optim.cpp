@@ -120,18 +120,16 @@ void adamw_product(const KernelCall& call) {
   const auto& attrs = call.attrs.as<AdamWProductAttrs>();
   for (int i = 0; i < folded_weights(call); ++i) {
     const TensorRef* of = &call.in[folded_input(i, folded_dy)];
-    bool has_copy = folded_input(i, folded_copy) < call.n_in;
     TensorRef gradient = of[folded_master];
     gradient.data = call.workspace;
     int64_t bytes = numel(gradient) * size_of(gradient.dtype);
     KernelCall product{};
     product.in = of, product.n_in = 2;  // dy and x
     product.out = &gradient, product.n_out = 1;
-    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true, attrs.packed});
+    product.attrs = Attrs::of(MatmulAttrs{true, false, true, true});
     MatmulProblem p;
-    if (attrs.packed) cpu::problem_of(p, product);
-    if (attrs.packed && can_pack(p)) {
-      if (has_copy) cpu::refuse("adamw_product", "a packed product and a copy of the weight", call);
+    cpu::problem_of(p, product);
+    if (of[folded_dy].dtype == DType::f32 && is_packed(p) && !has_copy(call, i)) {
       TileUpdate update{{attrs.rule, state.as<double>()},
                         of[folded_master].as<float>(),
                         of[folded_m].as<float>(),
@@ -145,8 +143,8 @@ void adamw_product(const KernelCall& call) {
     matmul(product);
     KernelCall update{};
     const TensorRef operands[] = {of[folded_master], gradient, of[folded_m],
-                                  of[folded_v],      state,    has_copy ? of[folded_copy] : TensorRef{}};
-    update.in = operands, update.n_in = has_copy ? 6 : 5;
+                                  of[folded_v],      state,    has_copy(call, i) ? of[folded_copy] : TensorRef{}};
+    update.in = operands, update.n_in = has_copy(call, i) ? 6 : 5;
     update.attrs = Attrs::of(attrs.rule);
     adamw(update);
   }

@@ -1,9 +1,9 @@
-// Note [Packed products]: OpenBLAS, which eager products go to block by block, packs the operands of every block anew, and waits for memory while
-// it does. Here there are two ways to share out the work.
+// Note [Packed products]: OpenBLAS, which other products go to block by block (Note [Who multiplies] in backend/matmul_problem.h), packs the operands of
+// every block anew, and waits for memory while it does. Here there are two ways to share out the work.
 //   - Where one side is long, the shorter one (the tokens of a small batch) is packed once for all threads. Then each thread takes panels of
 //     the other, packs one, and multiplies it with all of the first.
 //   - Where both are short, that would mean few pieces, each waiting for memory that another core has just written. So c is cut into
-//     blocks, a few for each thread, and each thread packs for itself what a block needs of both: more packing, but no waiting.
+//     blocks, a few for each thread, and each thread packs for itself what a block needs of both: more packing, but no waiting. So are batches.
 // Either way a tile of c is summed in registers, and while it is, the thread asks for the memory that it will pack next. An element of c is
 // one sum over k (over 2048 of it, then the next), in order, so it is the same in both ways and with any number of threads.
 #include "backend/cpu/packed_product.h"
@@ -18,11 +18,12 @@ constexpr int64_t L = lanes<float>;
 // A tile's sums leave registers for a row of b and one number of a, spread over a vector.
 constexpr int64_t max_rows = vector_bytes == 64 ? 14 : 6, max_cols = 2 * L;
 constexpr int64_t tile_size = max_rows * max_cols;
-constexpr int64_t line = 16;           // numbers in a cache line
-constexpr int64_t panel_cut = 512;     // of k: a panel of both operands, and
-constexpr int64_t block_cut = 256;     // the panels of a block lie in the L2 cache
-constexpr int64_t max_tiles = 64;      // whose sums a thread keeps from one cut of k to the next
-constexpr int64_t steps_per_line = 2;  // of k, between requests for memory: a core can only have some under way
+constexpr int64_t line = 16;            // numbers in a cache line
+constexpr int64_t panel_cut = 512;      // of k: a panel of both operands, and
+constexpr int64_t block_cut = 256;      // the panels of a block lie in the L2 cache
+constexpr int64_t max_tiles = 64;       // whose sums a thread keeps from one cut of k to the next
+constexpr int64_t steps_per_line = 2;   // of k, between requests for memory: a core can only have some under way
+constexpr int64_t worth_sharing = 1e5;  // terms, some microseconds: less is done sooner than it is handed over
 
 // Lines of memory to ask for, one at a time: the first `width` numbers of each row; and what to ask for then.
 struct Fetch {
@@ -259,23 +260,40 @@ void multiply_panels(const Product& p, bool rows_shared, float* space) {
   }
 }
 
+Product product_of(const MatmulProblem& p, int64_t batch, bool accumulate, const TileUpdate* update) {
+  auto in_batch = [&](MatmulOperand o) SINTER_LAMBDA_INLINE {
+    o.data += int64_t(sizeof(float)) * (batch / p.inner * o.outer_stride + batch % p.inner * o.inner_stride);
+    return o;
+  };
+  return {Panels(in_batch(p.a), p.m, true),
+          Panels(in_batch(p.b), p.n, false),
+          p.k,
+          reinterpret_cast<float*>(in_batch(p.c).data),
+          p.c.ld,
+          accumulate,
+          update};
+}
+
 // Both sides packed for every block of c.
-void multiply_blocks(const Product& p) {
-  const Panels &rows = p.rows, &cols = p.cols;
-  int64_t down = 1, right = 1;  // blocks
+void multiply_blocks(const MatmulProblem& problem, bool accumulate, const TileUpdate* update) {
+  Product first = product_of(problem, 0, accumulate, update);
+  int64_t batches = problem.outer * problem.inner;
+  int64_t down = 1, right = 1;  // blocks of each
   auto most = [](int64_t n, int64_t parts) SINTER_LAMBDA_INLINE { return (n + parts - 1) / parts; };
   // Several for each thread, if they are not small: a block of few tiles packs more than it multiplies.
-  auto tiles = [&] { return most(rows.count, down) * most(cols.count, right); };
-  while ((down * right < 3 * cpu::threads() && tiles() > 12) || tiles() > max_tiles) {
-    bool tall = rows.length * right >= cols.length * down;
-    if (right == cols.count || (tall && down < rows.count)) down = min_of(2 * down, rows.count);
-    else right = min_of(2 * right, cols.count);
+  auto tiles = [&] { return most(first.rows.count, down) * most(first.cols.count, right); };
+  while ((batches * down * right < 3 * cpu::threads() && tiles() > 12) || tiles() > max_tiles) {
+    bool tall = first.rows.length * right >= first.cols.length * down;
+    if (right == first.cols.count || (tall && down < first.rows.count)) down = min_of(2 * down, first.rows.count);
+    else right = min_of(2 * right, first.cols.count);
   }
-  parallel_pieces(down * right, [&](int64_t t) {
+  auto multiply = [&](int64_t t) SINTER_LAMBDA_INLINE {
+    Product p = product_of(problem, t / (down * right), accumulate, update);
+    const Panels &rows = p.rows, &cols = p.cols;
     int64_t a_panel = block_cut * rows.packed(), b_panel = block_cut * cols.packed();
     float* a = buffer<float>(0, most(rows.count, down) * a_panel + most(cols.count, right) * b_panel);
     float *b = a + most(rows.count, down) * a_panel, *sums = buffer<float>(1, max_tiles * tile_size);
-    int64_t i = t / right, j = t % right;
+    int64_t i = t / right % down, j = t % right;
     int64_t top = rows.count * i / down, bottom = rows.count * (i + 1) / down;
     int64_t left = cols.count * j / right, end = cols.count * (j + 1) / right;
     for (int64_t round = 0; round < p.k; round += packed_round) {
@@ -292,26 +310,23 @@ void multiply_blocks(const Product& p) {
                    of_a.before(of_b.before(nullptr)));
       }
     }
-  });
+  };
+  int64_t several = max_of<int64_t>(1, worth_sharing * down * right / (problem.m * problem.n * problem.k));
+  parallel_for(
+      batches * down * right, several,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) multiply(t);
+      },
+      several);
 }
 
 }  // namespace
 
-bool can_pack(const MatmulProblem& p) {
-  return p.a.dtype == DType::f32 && p.outer * p.inner == 1 && !p.c.transposed && p.m > 0 && p.n > 0 && p.k > 0;
-}
-
 void packed_product(const MatmulProblem& p, bool accumulate, float* space, const TileUpdate* update) {
-  Product product{Panels(p.a, p.m, true),
-                  Panels(p.b, p.n, false),
-                  p.k,
-                  reinterpret_cast<float*>(p.c.data),
-                  p.c.ld,
-                  accumulate,
-                  update};
+  Product product = product_of(p, 0, accumulate, update);
   bool rows_shared = p.m <= p.n;
   int64_t other = rows_shared ? product.cols.count : product.rows.count;
-  if (other < 3 * cpu::threads()) multiply_blocks(product);
+  if (!space || other < 3 * cpu::threads()) multiply_blocks(p, accumulate, update);
   else multiply_panels(product, rows_shared, space);
 }
 
