@@ -66,6 +66,9 @@ std::vector<std::string> summary(const Json& r) {
   if (r.at("status") == "oom") lines.push_back("OOM: " + r.value("reason", ""));
   lines.push_back(fmt::format("{} parameters; {}; attention {}", grouped(r.value("parameters", int64_t(0))),
                               r.value("maths", ""), attention_text(r)));
+  if (r.value("predicted", false) && r.contains("predicted_for") && r.value("device", "") == "cuda")
+    lines.push_back(fmt::format("predicted for {}, with the kernels it has; --card names another",
+                                r["predicted_for"].get<std::string>()));
   lines.push_back(fmt::format("peak {} allocated, {} in segments taken from the device", size_text(r.at("peak_bytes")),
                               size_text(r.at("reserved_bytes"))));
   lines.push_back(
