@@ -175,7 +175,7 @@ void Peaks::keep() {
     Json cache = read_cache();
     cache[key_] = known_;
     fs::create_directories(fs::path(path).parent_path());
-    write_file(path, cache.dump(2) + "\n");
+    write_file(path, cache.dump(2) + "\n", Durable::no);
   } catch (const std::exception&) {  // a cache that cannot be written costs a second next time, nothing else
   }
 }

@@ -1,13 +1,13 @@
 #include "system/cache_files.h"
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
-#include <unistd.h>
+
+#include "system/files.h"
 
 namespace sinter {
 namespace {
@@ -79,24 +79,19 @@ std::optional<std::string> CacheFiles::read(std::string_view key) const {
 
 void CacheFiles::write(std::string_view key, std::string_view bytes) const {
   static std::atomic<bool> said;
-  static std::atomic<unsigned> count;
   if (folder_.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  std::filesystem::path path = path_of(key);
-  std::string temporary = fmt::format("{}.{}.{}", path.string(), getpid(), count++);
   Header h{{}, hash64(key), bytes.size(), hash64(bytes)};
   std::memcpy(h.magic, magic, sizeof magic);
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file.write(reinterpret_cast<const char*>(&h), sizeof h).write(bytes.data(), std::streamsize(bytes.size())).flush();
-    if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  std::string whole(reinterpret_cast<const char*>(&h), sizeof h);
+  whole += bytes;
+  try {
+    std::filesystem::create_directories(folder_);
+    write_file(path_of(key).string(), whole, Durable::no);
+  } catch (const std::exception&) {
+    warn_once(said, fmt::format("{} cannot be written: each {} is made again by every process (SINTER_CACHE_DIR names "
+                                "another place)",
+                                folder_.string(), kind_));
   }
-  std::remove(temporary.c_str());
-  warn_once(
-      said,
-      fmt::format("{} cannot be written: each {} is made again by every process (SINTER_CACHE_DIR names another place)",
-                  folder_.string(), kind_));
 }
 
 }  // namespace sinter

@@ -1,11 +1,13 @@
 #include "system/files.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "core/check.h"
 
@@ -14,58 +16,130 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string temporary_for(const std::string& path) { return fmt::format("{}.tmp{}", path, getpid()); }
+[[noreturn]] void fail_writing(const std::string& path, const char* what) {
+  fail_with(ErrorKind::other, "{}: {} ({})", path, what, std::strerror(errno));
+}
 
-void write_all(int fd, const std::string& text, const std::string& path) {
-  for (size_t done = 0; done < text.size();) {
-    ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+void write_all(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_with(ErrorKind::other, "{}: writing failed ({})", path, std::strerror(errno));
-    done += size_t(n);
+    if (n < 0) fail_writing(path, "writing failed");
+    text.remove_prefix(size_t(n));
   }
+}
+
+// Some file systems have no such thing for a file or, more often, for a folder; that is no error.
+bool synced(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; }
+
+// An open file. Some file systems say only when it is closed that it could not be written; Linux has closed it also where it says EINTR.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  bool close() { return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR; }
+
+ private:
+  int fd_;
+};
+
+// A new file beside the target, which takes its place or vanishes. Other threads and processes may make theirs at the same time.
+class Temporary {
+ public:
+  explicit Temporary(const std::string& target) : target_(target), file_(open_new()) {}
+  ~Temporary() {
+    if (exists()) unlink(path_.c_str());
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+
+  bool exists() const { return !path_.empty(); }  // otherwise errno says why not
+  void write(std::string_view text, Durable durable, const std::string& name) {
+    write_all(file_.get(), text, name);
+    if (durable == Durable::yes && !synced(file_.get())) fail_writing(name, "writing failed");
+    if (!file_.close()) fail_writing(name, "writing failed");
+  }
+  void take_its_place(const std::string& name) {
+    if (rename(path_.c_str(), target_.c_str()) != 0) fail_writing(name, "cannot be replaced");
+    path_.clear();
+  }
+
+ private:
+  int open_new() {
+    static std::atomic<unsigned> count;
+    for (;;) {
+      std::string path = fmt::format("{}.tmp{}.{}", target_, getpid(), count++);
+      int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+      if (fd < 0 && errno == EEXIST) continue;  // of a process that had our number and was killed
+      if (fd >= 0) path_ = path;
+      return fd;
+    }
+  }
+
+  std::string target_, path_;
+  Descriptor file_;
+};
+
+// A renamed file is there after a power failure only if its folder was written too. A folder that may not be opened cannot be asked for that.
+void sync_folder(const std::string& target, const std::string& name) {
+  fs::path folder = fs::path(target).parent_path();
+  Descriptor fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() >= 0 && !synced(fd.get())) fail_writing(name, "was written, but its folder may not have been");
+}
+
+// stdout and stderr, which may lead to a file: replacing that would lose what else was and will be written there.
+int standard_stream(const std::string& path) {
+  return path == "/dev/stdout" ? STDOUT_FILENO : path == "/dev/stderr" ? STDERR_FILENO : -1;
+}
+
+void write_special(const std::string& path, std::string_view text) {
+  if (int stream = standard_stream(path); stream >= 0) return write_all(stream, text, path);
+  Descriptor fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  check(fd.get() >= 0, "{}: cannot be written ({})", path, std::strerror(errno));
+  write_all(fd.get(), text, path);
+  if (!fd.close()) fail_writing(path, "writing failed");
 }
 
 }  // namespace
 
 bool is_special(const std::string& path) {
   struct stat s;
-  return stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+  return standard_stream(path) >= 0 || (stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode));
 }
 
 std::string resolved(const std::string& path) {
   std::error_code error;
-  fs::path p = fs::canonical(path, error);
-  return error ? path : p.string();
+  if (fs::path whole = fs::canonical(path, error); !error) return whole.string();
+  fs::path p = path;  // there is no such file yet, but perhaps links that lead to it
+  for (int links = 0; links < 40 && fs::is_symlink(p, error); ++links) p = p.parent_path() / fs::read_symlink(p, error);
+  return p.string();
 }
 
 void check_writable(const char* flag, const std::string& path) {
   if (path.empty() || path == "-" || is_special(path)) return;
   check(!fs::is_directory(path), "{} {}: is a folder; name a file in it", flag, path);
-  std::string temporary = temporary_for(resolved(path));
-  int fd = open(temporary.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-  check(fd >= 0, "{} {}: cannot be written ({}); choose a folder that exists and that you may write to", flag, path,
-        std::strerror(errno));
-  close(fd);
-  unlink(temporary.c_str());
+  Temporary file(resolved(path));
+  check(file.exists(), "{} {}: cannot be written ({}); choose a folder that exists and that you may write to", flag,
+        path, std::strerror(errno));
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  bool special = is_special(path);
-  std::string target = special ? path : resolved(path), temporary = special ? path : temporary_for(target);
-  int fd = open(temporary.c_str(), (special ? 0 : O_CREAT | O_TRUNC) | O_WRONLY | O_CLOEXEC, 0644);
-  check(fd >= 0, "{}: cannot be written ({})", path, std::strerror(errno));
-  try {
-    write_all(fd, text, path);
-  } catch (...) {
-    close(fd);
-    if (!special) unlink(temporary.c_str());
-    throw;
+void write_file(const std::string& path, std::string_view text, Durable durable) {
+  if (is_special(path)) return write_special(path, text);
+  std::string target = resolved(path);
+  {
+    Temporary file(target);
+    check(file.exists(), "{}: cannot be written ({})", path, std::strerror(errno));
+    file.write(text, durable, path);
+    file.take_its_place(path);
   }
-  close(fd);
-  if (!special && rename(temporary.c_str(), target.c_str()) != 0)
-    fail_with(ErrorKind::other, "{}: cannot be replaced ({})", path, std::strerror(errno));
+  if (durable == Durable::yes) sync_folder(target, path);
 }
 
-void write_stdout(const std::string& text) { write_all(STDOUT_FILENO, text, "stdout"); }
+void write_stdout(std::string_view text) { write_all(STDOUT_FILENO, text, "stdout"); }
 
 }  // namespace sinter

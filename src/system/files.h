@@ -1,15 +1,21 @@
 // Files that people keep: each appears whole, under its name, or not at all.
 #pragma once
 #include <string>
+#include <string_view>
 
 namespace sinter {
 
 // Refuses a place that cannot be written to, before any work; `flag` is what named it.
 void check_writable(const char* flag, const std::string& path);
-void write_file(const std::string& path, const std::string& text);  // whole or not at all
-void write_stdout(const std::string& text);
 
-bool is_special(const std::string& path);       // a device or a pipe, which is written to as it is
-std::string resolved(const std::string& path);  // where a link points is replaced, not the link
+// Whether what was written also survives a power failure. That waits for the disk, so caches do without.
+enum class Durable { no, yes };
+// Writes a temporary beside the target and renames it. Whatever fails, the old file is as it was and nothing else is left. Where a link points
+// is replaced, not the link; special files are written to as they are.
+void write_file(const std::string& path, std::string_view text, Durable durable = Durable::yes);
+void write_stdout(std::string_view text);
+
+bool is_special(const std::string& path);       // a device, a pipe, or this process's stdout or stderr
+std::string resolved(const std::string& path);  // the file that is meant, where path is a link to it
 
 }  // namespace sinter
