@@ -5,7 +5,7 @@
 #include "lab/machine.h"
 #include "lab/record.h"
 #include "ops/ops.h"
-#include "system/process.h"
+#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {

@@ -4,7 +4,7 @@
 
 #include "core/clock.h"
 #include "system/nvml.h"
-#include "system/process.h"
+#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {

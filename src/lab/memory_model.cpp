@@ -7,7 +7,7 @@
 #include "plan/fit.h"
 #include "plan/gpus.h"
 #include "system/files.h"
-#include "system/process.h"
+#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {

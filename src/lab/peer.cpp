@@ -5,6 +5,7 @@
 #include "lab/bench_model.h"
 #include "lab/peer_script.h"
 #include "system/process.h"
+#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {

@@ -6,6 +6,7 @@
 #include "lab/machine.h"
 #include "system/build_info.h"
 #include "system/process.h"
+#include "system/signals.h"
 
 namespace sinter::lab {
 
@@ -23,13 +24,13 @@ std::string peer_script(const std::string& file) {
 }
 
 std::optional<std::string> torch_version(const std::string& python) {
-  ProcessResult p = run_process({python, "-c", "import torch; print(torch.__version__)"}, true);
+  ProcessResult p = run_process({python, "-c", "import torch; print(torch.__version__)"}, {.quiet = true});
   if (p.exit_code != 0) return {};
   return p.output.substr(0, p.output.find('\n'));
 }
 
 Json peer_reply(const std::vector<std::string>& command, std::string& why_not) {
-  ProcessResult p = run_process(command, true);
+  ProcessResult p = run_process(command, {.quiet = true});
   if (interrupted()) return nullptr;
   Json reply = Json::parse(p.output, nullptr, false);
   if (reply.is_object() && reply.contains("results")) return reply;

@@ -4,7 +4,7 @@
 #include "lab/record.h"
 #include "lab/tuning.h"
 #include "system/files.h"
-#include "system/process.h"
+#include "system/signals.h"
 #include "system/units.h"
 #include "train/workload.h"
 

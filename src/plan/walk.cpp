@@ -6,7 +6,7 @@
 #include "backend/cuda/cuda.h"
 #include "core/clock.h"
 #include "profile/kernel_table.h"
-#include "system/process.h"
+#include "system/signals.h"
 
 namespace sinter::plan {
 namespace {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
-#include "system/process.h"
+#include "system/signals.h"
 
 namespace sinter {
 namespace {

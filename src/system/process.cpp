@@ -1,11 +1,17 @@
 #include "system/process.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <spawn.h>
+#include <limits>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,41 +22,191 @@ extern char** environ;
 namespace sinter {
 namespace {
 
-volatile std::sig_atomic_t interrupt_seen = 0;
-void on_interrupt(int) { interrupt_seen = 1; }
+constexpr double forever = std::numeric_limits<double>::infinity();
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The child puts its own in place of 0, 1 and 2. Pipes take those numbers if this process was started with one of them closed.
+int beyond_standard(int fd) {
+  if (fd > STDERR_FILENO) return fd;
+  int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(fd);
+  return other;
+}
+
+struct Pipe {
+  int read = -1, write = -1;
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) fail_with(ErrorKind::other, "cannot make a pipe ({})", std::strerror(errno));
+    read = beyond_standard(ends[0]), write = beyond_standard(ends[1]);
+  }
+};
+
+using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+std::vector<std::string> environment_with(const Changes& changes) {
+  std::vector<std::string> all;
+  for (char** e = environ; *e; ++e) {
+    std::string_view entry = *e;
+    bool changed = std::any_of(changes.begin(), changes.end(),
+                               [&](const auto& c) { return entry.substr(0, entry.find('=')) == c.first; });
+    if (!changed) all.emplace_back(entry);
+  }
+  for (const auto& [name, value] : changes)
+    if (value) all.push_back(name + "=" + *value);
+  return all;
+}
+
+// Where a program of this name may be, as a shell would look for it.
+std::vector<std::string> places_of(const std::string& program) {
+  if (program.find('/') != std::string::npos) return {program};
+  const char* path = std::getenv("PATH");
+  std::string folders = path ? path : "/usr/local/bin:/usr/bin:/bin";
+  std::vector<std::string> places;
+  for (size_t begin = 0; begin <= folders.size();) {
+    size_t end = std::min(folders.find(':', begin), folders.size());
+    std::string folder = folders.substr(begin, end - begin);
+    places.push_back((folder.empty() ? "." : folder) + "/" + program);
+    begin = end + 1;
+  }
+  return places;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (const std::string& t : texts) all.push_back(const_cast<char*>(t.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+// What the child is to become. All of it is made before the fork: in the child of a program with threads any lock may be held for ever, the
+// allocator's too, so that only async-signal-safe calls are allowed.
+struct Image {
+  std::vector<char*> places, argv, envp;
+  pid_t parent;
+  int nothing;  // /dev/null
+  int output;   // -1: ours
+  bool quiet;
+  int failure;  // where errno goes if it cannot be
+};
+
+[[noreturn]] void become(const Image& image) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != image.parent) _exit(127);  // the parent ended before we had asked
+  bool ready = dup2(image.nothing, STDIN_FILENO) >= 0 && (image.output < 0 || dup2(image.output, STDOUT_FILENO) >= 0) &&
+               (!image.quiet || dup2(image.nothing, STDERR_FILENO) >= 0);
+  int error = ready ? ENOENT : errno;
+  for (size_t i = 0; ready && image.places[i]; ++i) {
+    execve(image.places[i], image.argv.data(), image.envp.data());
+    if (errno == ENOENT || errno == ENOTDIR) continue;
+    error = errno;
+    if (error != EACCES) break;  // a later folder may have one we may run
+  }
+  [[maybe_unused]] ssize_t told = write(image.failure, &error, sizeof error);
+  _exit(127);
+}
+
+// errno of a child that could not become the program; 0 once it has, which closes the pipe.
+int failure_of(int fd) {
+  int error = 0;
+  while (read(fd, &error, sizeof error) < 0 && errno == EINTR) {
+  }
+  return error;
+}
 
 }  // namespace
 
-ProcessResult run_process(const std::vector<std::string>& arguments, bool quiet) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) fail_with(ErrorKind::other, "cannot make a pipe ({})", std::strerror(errno));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (quiet) posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::vector<char*> argv;
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  pid_t child = 0;
-  int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  ProcessResult result;
-  if (error) {
-    close(ends[0]);
-    return {127, std::strerror(error)};
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const ProcessOptions& options) {
+  check(!arguments.empty(), "a process needs the name of a program");
+  std::vector<std::string> places = places_of(arguments[0]), environment = environment_with(options.environment);
+  Pipe failure;
+  Image image{pointers(places), pointers(arguments), pointers(environment), getpid(), -1, -1,
+              options.quiet,    failure.write};
+  image.nothing = beyond_standard(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (options.collect_output) {
+    Pipe output;
+    output_ = output.read, image.output = output.write;
+    fcntl(output_, F_SETFL, O_NONBLOCK);
   }
+  pid_ = fork();
+  int fork_error = errno;
+  if (pid_ == 0) become(image);
+  close(failure.write);
+  close(image.nothing);
+  if (image.output >= 0) close(image.output);
+  int error = pid_ < 0 ? fork_error : failure_of(failure.read);
+  close(failure.read);
+  if (error == 0) return;
+  if (pid_ > 0)
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  pid_ = 0, ended_ = true;
+  result_ = {127, std::strerror(error)};
+}
+
+ChildProcess::~ChildProcess() {
+  if (!ended_) kill(SIGKILL), wait();
+  if (output_ >= 0) close(output_);
+}
+
+bool ChildProcess::read_output() {
   char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) != 0;) {
-    if (n > 0) result.output.append(buffer, size_t(n));
-    else if (errno != EINTR) break;
+  for (;;) {
+    ssize_t n = read(output_, buffer, sizeof buffer);
+    if (n > 0) result_.output.append(buffer, size_t(n));
+    else if (n == 0) return false;
+    else if (errno != EINTR) return errno == EAGAIN;
   }
-  close(ends[0]);
+}
+
+bool ChildProcess::has_ended() {
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  if (ended_ || waitpid(pid_, &status, WNOHANG) != pid_) return ended_;
+  if (output_ >= 0) read_output();
+  result_.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended_ = true;
+}
+
+std::optional<ProcessResult> ChildProcess::wait(double timeout_s) {
+  // Output wakes us, and so does its end, which is nearly always the child's. Only in between do we look now and then: a child may close its
+  // stdout and stay, or leave it open to children of its own.
+  constexpr double first_look_s = 1e-3, longest_look_s = 0.05;
+  double end = now_s() + timeout_s, look = first_look_s;
+  while (!has_ended()) {
+    double left = end - now_s();
+    if (left <= 0) return {};
+    pollfd output{output_, POLLIN, 0};  // a negative one is left out
+    int ms = int(std::ceil(1e3 * std::min(left, look)));
+    if (poll(&output, 1, ms) <= 0) {
+      look = std::min(2 * look, longest_look_s);
+    } else if (!read_output()) {
+      close(std::exchange(output_, -1));
+      look = first_look_s;
+    }
   }
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result_;
+}
+
+ProcessResult ChildProcess::wait() { return *wait(forever); }
+
+void ChildProcess::kill(int signal) {
+  if (!has_ended()) ::kill(pid_, signal);
+}
+
+ProcessResult ChildProcess::stop(double grace_s) {
+  kill(SIGTERM);
+  if (std::optional<ProcessResult> result = wait(grace_s)) return *result;
+  kill(SIGKILL);
+  return wait();
+}
+
+ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
+  ChildProcess child(arguments, options);
+  if (std::optional<ProcessResult> result = child.wait(options.timeout_s > 0 ? options.timeout_s : forever))
+    return *result;
+  ProcessResult result = child.stop(options.grace_s);
+  result.timed_out = true;
   return result;
 }
 
@@ -60,18 +216,5 @@ std::string own_executable() {
   check(!error, "cannot find this program's own file (/proc/self/exe), which a fresh process needs");
   return path;
 }
-
-void catch_interrupts() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = int(SA_RESETHAND);  // the second Ctrl-C has its usual meaning
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);  // a batch system's way to say the same
-}
-
-std::string interrupted_text(size_t finished, size_t all) {
-  return "interrupted: " + std::to_string(finished) + " of " + std::to_string(all) + " configurations were finished";
-}
-bool interrupted() { return interrupt_seen != 0; }
 
 }  // namespace sinter

@@ -1,23 +1,58 @@
-// Other processes (fresh ones of ourselves, and peers), and being interrupted.
+// Other processes: fresh ones of ourselves, and peers. None outlives the one that started it.
 #pragma once
+#include <optional>
 #include <string>
+#include <sys/types.h>
+#include <utility>
 #include <vector>
 
 namespace sinter {
 
-struct ProcessResult {
-  int exit_code = 0;  // 128 + signal if one ended it
-  std::string output;
+struct ProcessOptions {
+  // What differs from our own environment: variables to set, or to remove where there is no value.
+  std::vector<std::pair<std::string, std::optional<std::string>>> environment = {};
+  bool collect_output = true;  // stdout is collected; otherwise it is ours
+  bool quiet = false;          // stderr is dropped; otherwise it is ours
+  double timeout_s = 0;        // run_process: then the child is stopped; 0: never
+  double grace_s = 5;          // between asking it to stop and killing it
 };
-// Runs a program (found on PATH) and waits; stdout is collected. stderr is ours, or dropped when quiet.
-ProcessResult run_process(const std::vector<std::string>& arguments, bool quiet = false);
+
+struct ProcessResult {
+  int exit_code = 0;  // 128 + signal if one ended it; 127 if it could not be started, with the reason as output
+  std::string output;
+  bool timed_out = false;
+};
+
+// Runs a program (found on PATH) with an empty standard input, and waits.
+ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+
+// A program that runs beside us. It is killed with this object, and by the kernel when the thread that started it ends, so start it on one
+// that stays. It belongs to our process group: Ctrl-C reaches it too.
+class ChildProcess {
+ public:
+  explicit ChildProcess(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }  // 0 if it could not be started
+  // Waits until it has ended, or for so long: then there is no result yet. A child whose output is collected stands still when the pipe is
+  // full (64 KiB) and nobody waits. What children of its own write after its end is not collected.
+  std::optional<ProcessResult> wait(double timeout_s);
+  ProcessResult wait();
+  void kill(int signal);               // nothing if it has ended
+  ProcessResult stop(double grace_s);  // SIGTERM, and SIGKILL after so long
+
+ private:
+  bool has_ended();
+  bool read_output();  // what there is; false at its end
+
+  pid_t pid_ = 0;
+  int output_ = -1;  // our end of the pipe
+  bool ended_ = false;
+  ProcessResult result_;
+};
 
 std::string own_executable();
-
-// Ctrl-C sets a flag, so that a sweep can stop between steps and keep what it has. A second one ends the process at once.
-void catch_interrupts();
-bool interrupted();
-constexpr int interrupted_exit_code = 130;
-std::string interrupted_text(size_t finished, size_t all);  // what to tell people then
 
 }  // namespace sinter

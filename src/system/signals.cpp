@@ -1,0 +1,26 @@
+#include "system/signals.h"
+
+#include <csignal>
+
+namespace sinter {
+namespace {
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+void on_interrupt(int) { interrupt_seen = 1; }
+
+}  // namespace
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = int(SA_RESETHAND);  // the second Ctrl-C has its usual meaning
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);  // a batch system's way to say the same
+}
+
+std::string interrupted_text(size_t finished, size_t all) {
+  return "interrupted: " + std::to_string(finished) + " of " + std::to_string(all) + " configurations were finished";
+}
+bool interrupted() { return interrupt_seen != 0; }
+
+}  // namespace sinter
