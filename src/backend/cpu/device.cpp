@@ -9,10 +9,10 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/host.h"
 #include "backend/cpu/side_stream.h"
 #include "backend/cpu/thread_pool.h"
 #include "core/error.h"
+#include "system/host.h"
 
 namespace sinter {
 
@@ -64,8 +64,8 @@ class CpuBackend final : public DeviceBackend {
   const KernelTable& kernels() const override { return table_; }
 
   DeviceInfo info() const override {
-    return {.name = cpu::cpu_model(),
-            .memory_bytes = cpu::host_memory_bytes(),
+    return {.name = cpu_model(),
+            .memory_bytes = host_memory_bytes(),
             .compute_capability = 0,
             .multiprocessors = cpu::threads()};
   }
@@ -73,7 +73,7 @@ class CpuBackend final : public DeviceBackend {
   void* allocate(size_t bytes) override {
     constexpr size_t huge_page = size_t(2) << 20, worth_asking = size_t(16) << 20;
     // Linux promises more than it has and kills us later, so big requests are held against what is really there.
-    if (bytes >= worth_asking && int64_t(bytes) > cpu::host_free_bytes()) return nullptr;
+    if (bytes >= worth_asking && int64_t(bytes) > host_free_bytes()) return nullptr;
     size_t alignment = bytes >= huge_page ? huge_page : 64;
     size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
     void* p = std::aligned_alloc(alignment, rounded);
@@ -82,7 +82,7 @@ class CpuBackend final : public DeviceBackend {
     return p;
   }
   void free(void* p) override { std::free(p); }
-  int64_t free_bytes() const override { return cpu::host_free_bytes(); }
+  int64_t free_bytes() const override { return host_free_bytes(); }
 
   void* create_stream(bool low_priority) override {
     return low_priority && cpu::threads() > 1 ? new cpu::SideStream : nullptr;

@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <immintrin.h>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/asides.h"
-#include "backend/cpu/host.h"
+#include "core/error.h"
+#include "system/host.h"
 
 namespace sinter::cpu {
 namespace {
@@ -206,6 +209,17 @@ class Pool {
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };
+
+// SINTER_THREADS, else the cores we may use.
+int default_threads() {
+  const char* text = std::getenv("SINTER_THREADS");
+  if (!text || !*text) return host_cores();
+  char* end = nullptr;
+  long n = std::strtol(text, &end, 10);
+  if (*end || n < 1 || n > 4096)
+    fail(ErrorKind::usage, std::string("SINTER_THREADS=") + text + " is not a number of threads (1 to 4096)");
+  return int(n);
+}
 
 std::unique_ptr<Pool>& pool() {
   static std::unique_ptr<Pool> p = std::make_unique<Pool>(default_threads());
