@@ -147,6 +147,8 @@ def run(args):
     shapes, results = json.loads(args.shapes), []
     if shapes and shapes[0]["device"] == "cuda" and not torch.cuda.is_available():
         raise Unavailable("this torch (%s) sees no GPU" % torch.__version__)
+    if shapes and shapes[0]["device"] == "cuda":
+        torch.cuda.set_device(args.gpu)
     if args.threads:
         torch.set_num_threads(args.threads)
     for shape in shapes:
@@ -172,6 +174,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=0, help="at most so long per shape and backend; 0: all steps")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--gpu", type=int, default=0, help="which one, by CUDA's ordinal")
     args = parser.parse_args()
     try:
         reply = {"torch": torch.__version__, "cuda": torch.version.cuda, "results": run(args)}

@@ -183,6 +183,8 @@ def out_of_memory(name):
 def run(args):
     if args.device == "cuda" and not torch.cuda.is_available():
         raise Unavailable("this torch (%s) sees no GPU" % torch.__version__)
+    if args.device == "cuda":
+        torch.cuda.set_device(args.gpu)
     if args.variant == "torch-compiled" and not hasattr(torch, "compile"):
         raise Unavailable("torch %s has no torch.compile; 2.0 or later has" % torch.__version__)
     if args.threads:
@@ -210,7 +212,7 @@ def main():
     parser.add_argument("--dtype", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"])
     parser.add_argument("--pass", dest="passes", default="step", help="forward, forward-backward, step, with commas")
     for flag, default in (("d-model", 256), ("d-ff", 1024), ("layers", 4), ("heads", 8), ("vocab", 10000), ("ctx", 256),
-                          ("batch", 4), ("warmup", 5), ("steps", 10), ("seed", 0), ("threads", 0)):
+                          ("batch", 4), ("warmup", 5), ("steps", 10), ("seed", 0), ("threads", 0), ("gpu", 0)):
         parser.add_argument("--" + flag, type=int, default=default)
     for flag, default in (("lr", 1e-4), ("clip", 0.0), ("rope-theta", 10000.0), ("norm-eps", 1e-5)):
         parser.add_argument("--" + flag, type=float, default=default)

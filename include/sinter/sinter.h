@@ -9,7 +9,7 @@
  * Every function may be called from any thread at any time. None throws, exits or prints: each returns a sinter_status, and
  * sinter_last_error() tells the calling thread why its last call failed. Calls for the CPU return when the result is there;
  * calls for CUDA return when the work is queued on the stream, and the memory must stay valid until it has run. One GPU per
- * process: the one that is current at the first call. */
+ * process: the one that is current at the first call, which becomes the current one of every thread that makes a call for CUDA. */
 #ifndef SINTER_H
 #define SINTER_H
 

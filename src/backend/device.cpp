@@ -1,6 +1,7 @@
 #include "backend/device.h"
 
 #include <atomic>
+#include <mutex>
 
 #include "core/error.h"
 
@@ -38,6 +39,25 @@ class MetaBackend : public DeviceBackend {
   std::atomic<uint64_t> next_{uint64_t(1) << 48};
 };
 
+// Note [One GPU] in device.h.
+struct GpuChoice {
+  std::mutex mutex;
+  int ordinal = -1;  // not chosen
+  bool in_use = false;
+};
+GpuChoice& gpu_choice() {
+  static GpuChoice choice;
+  return choice;
+}
+std::string gpu_name(int ordinal) { return "cuda:" + std::to_string(ordinal); }
+
+[[noreturn]] void refuse_cuda(const char* reason) {
+  GpuChoice& c = gpu_choice();
+  std::lock_guard lock(c.mutex);
+  fail(ErrorKind::usage,
+       "--device " + (c.ordinal > 0 ? gpu_name(c.ordinal) : "cuda") + ": " + reason + "; or use --device cpu");
+}
+
 [[noreturn]] void cannot_capture() { fail(ErrorKind::other, "this device cannot capture work for replay"); }
 
 }  // namespace
@@ -47,12 +67,29 @@ void* DeviceBackend::end_capture(void*) { cannot_capture(); }
 void DeviceBackend::launch(void*, void*) { cannot_capture(); }
 void DeviceBackend::destroy_captured(void*) { cannot_capture(); }
 
+void choose_gpu(int ordinal) {
+  GpuChoice& c = gpu_choice();
+  std::lock_guard lock(c.mutex);
+  if (c.in_use && ordinal != c.ordinal)
+    fail(ErrorKind::usage, "--device " + gpu_name(ordinal) + ": this process already uses " + gpu_name(c.ordinal) +
+                               ", and a process uses one GPU; start another for this one");
+  c.ordinal = ordinal;
+}
+
+int settle_gpu(int current) {
+  GpuChoice& c = gpu_choice();
+  std::lock_guard lock(c.mutex);
+  if (c.ordinal < 0) c.ordinal = current;
+  c.in_use = true;
+  return c.ordinal;
+}
+
 DeviceBackend& backend_of(DeviceType type) {
   switch (type) {
     case DeviceType::cpu: return cpu_backend();
     case DeviceType::cuda: {
       DeviceBackend* b = cuda_backend();
-      if (!b) fail(ErrorKind::usage, std::string("--device cuda: ") + cuda_missing_reason() + "; or use --device cpu");
+      if (!b) refuse_cuda(cuda_missing_reason());
       return *b;
     }
     case DeviceType::meta: break;

@@ -20,6 +20,8 @@ struct DeviceInfo {
   int multiprocessors = 0;      // or CPU threads in use
   int64_t cache_bytes = 0;      // a GPU's L2; 0: not known
   bool hopper_kernels = false;  // those for sm_90a can run: the GPU and this build have it
+  std::string uuid = {};        // "GPU-1b2c…", which names it to other tools; empty on the CPU
+  int ordinal = 0;              // CUDA's, among the GPUs this process may see
 };
 
 class DeviceBackend {
@@ -67,8 +69,14 @@ class DeviceBackend {
 };
 
 DeviceBackend& cpu_backend();
-DeviceBackend* cuda_backend();               // null without a usable GPU
-const char* cuda_missing_reason();           // why it is null, and what to do
+DeviceBackend* cuda_backend();      // null without a usable GPU; the GPU becomes the calling thread's current one
+const char* cuda_missing_reason();  // why it is null, and what to do
 DeviceBackend& backend_of(DeviceType type);  // for meta: a table of no kernels and fake addresses
+
+// Note [One GPU]: a process uses one GPU. It may be chosen until the CUDA backend is first used, and cannot be changed from then on; without a
+// choice it is the one that is current then, the first unless an embedding program has said otherwise. CUDA keeps a current GPU for every
+// thread, so each thread gets ours as it asks for the backend. Whether the ordinal exists is found out at the first use.
+void choose_gpu(int ordinal);
+int settle_gpu(int current);  // for the CUDA backend: the one to use, for good
 
 }  // namespace sinter

@@ -25,6 +25,11 @@ void add_show(CLI::App& app, Action& action);
 CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& value, const std::string& help,
                       const std::string& type, const std::string& group);
 
+// --device, the same for every subcommand that runs something.
+void add_device_flag(CLI::App& command, std::string& value, const std::string& group);
+// What it says, or the default: cpu or cuda, once the GPU that cuda:N names has been chosen for this process.
+std::string device_of(const std::string& flag);
+
 // What commands with a model and with attention alone say of the same flags.
 constexpr const char* attention_help =
     "naive (scores are kept), flash (they are not), tiled (CPU, the readable reference), portable (CUDA), or auto: "

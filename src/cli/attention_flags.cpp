@@ -5,9 +5,7 @@
 
 namespace sinter::cli {
 
-DeviceType AttentionFlags::where() const {
-  return device_named(!device.empty() ? device : cuda_backend() ? "cuda" : "cpu");
-}
+DeviceType AttentionFlags::where() const { return device_named(device_of(device)); }
 
 std::vector<lab::AttentionConfig> AttentionFlags::configs(Determinism determinism) const {
   std::vector<lab::AttentionConfig> all;
@@ -88,7 +86,7 @@ void add_attention_flags(CLI::App& command, AttentionFlags& f) {
   add("--attention", f.attention, attention_help, "NAME,..", run);
   add("--tile", f.tile, "rows and columns of a tile, for tiled and portable", "N,..", run);
   command.add_flag("--deterministic", f.deterministic, deterministic_help)->group(run);
-  add("--device", f.device, "where to run (default: cuda if there is a GPU)", "cpu|cuda", run);
+  add_device_flag(command, f.device, run);
   add("--dtype", f.dtype, "of q, k and v: fp32, tf32, bf16, fp16, or fp64 on the CPU", "NAME,..", run);
   add("--pass", f.pass, "forward, forward-backward", "NAME,..", run);
   add("--warmup", f.warmup, "untimed passes first", "N", run);

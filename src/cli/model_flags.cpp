@@ -37,6 +37,7 @@ lab::SweepOptions ModelFlags::sweep() const {
     auto it = text.find(name);
     if (it != text.end() && !it->second.empty()) read(flag_of(name), it->second, field);
   });
+  if (given.device) given.device = device_of(*given.device);
   if (config.empty()) return given;
   return lab::overlaid(lab::read_config_file(config), given);
 }
@@ -59,7 +60,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {
   add("norm_eps", "X", "RMSNorm's epsilon (default 1e-5)", shape);
   add_text(command, "--config", flags.config, "a sinter record, or a Hugging Face config.json; flags override it",
            "FILE", shape);
-  add("device", "cpu|cuda", "where to run (default: cuda if there is a GPU)", run);
+  add_device_flag(command, flags.text["device"], run);
   add("dtype", "NAME,..", "fp32, tf32, bf16, fp16; 16-bit means mixed precision with fp32 masters (default fp32)", run);
   add("attention", "NAME,..", (std::string(attention_help) + " (default auto)").c_str(), run);
   command

@@ -14,13 +14,13 @@ void add_precision(CLI::App& app, Action& action) {
     lab::OutputOptions output;
   };
   auto flags = std::make_shared<Flags>();
-  add_text(*c, "--device", flags->device, "where to compute (default: cuda if there is a GPU)", "cpu|cuda", "Options");
+  add_device_flag(*c, flags->device, "Options");
   add_text(*c, "--seed", flags->seed, "of the random inputs (default 0)", "N", "Options");
   add_output_flags(*c, flags->output, Plot::yes);
   c->callback([&action, flags] {
     action = [flags] {
-      std::string device = !flags->device.empty() ? flags->device : cuda_backend() ? "cuda" : "cpu";
-      return lab::precision_experiment(device_named(device), number<uint64_t>("--seed", flags->seed), flags->output);
+      return lab::precision_experiment(device_named(device_of(flags->device)), number<uint64_t>("--seed", flags->seed),
+                                       flags->output);
     };
   });
 }

@@ -227,7 +227,6 @@ void Executable::act(Segment& segment) {
     for (int w : n.waits)
       if (s.over && s.begin <= size_t(w) && size_t(w) < s.end) event = s.over;
   segment.number = actions_.add([this, &n, event] {
-    current_stream(graph_.device);  // binds the thread to its device
     backend_of(graph_.device).synchronize_event(event);
     RangeFollower place;
     place.go_to(*n.range);

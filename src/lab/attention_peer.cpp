@@ -48,13 +48,15 @@ Json attention_peer_results(const AttentionBenchOptions& options, Json& notes, P
   std::string names;
   for (const std::string& p : options.peers) names += (names.empty() ? "" : ",") + p;
   progress.now("PyTorch: " + names);
+  int gpu = backend_of(options.configs[0].device).info().ordinal;
   std::vector<std::string> command = {options.python, peer_script("torch_attention_peer.py"),
                                       "--backends",   names,
                                       "--shapes",     shapes_of(options.configs).dump(),
                                       "--warmup",     std::to_string(options.warmup),
                                       "--steps",      std::to_string(options.steps),
                                       "--seconds",    fmt::format("{}", options.seconds),
-                                      "--threads",    std::to_string(cpu_backend().info().multiprocessors)};
+                                      "--threads",    std::to_string(cpu_backend().info().multiprocessors),
+                                      "--gpu",        std::to_string(gpu)};
   std::string why;
   Json reply = peer_reply(command, why);
   if (!why.empty())

@@ -52,14 +52,13 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   check_output(output, {{"--dump", options.dump}});
   if (!options.dump.empty()) compile::check_dump_name(options.dump);
   SweepOptions sweep = options.sweep;
-  if (!sweep.device) sweep.device = cuda_backend() ? "cuda" : "cpu";
-  DeviceInfo on = imagined_device(*sweep.device);
   for (const std::string& mode : sweep.mode)
     check(mode_named(mode) == Mode::compiled,
           "--mode {}: compile model compiles; time eager mode with bench model --mode eager", mode);
   sweep.mode = {"compiled"};
   sweep.no_tune = {};  // of a record: it says how to run it
   sweep = with_defaults(sweep);
+  DeviceInfo on = imagined_device(*sweep.device);
   std::vector<MeasuredRun> runs = expand(sweep, on);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());

@@ -35,6 +35,8 @@ Json machine_block(DeviceType device) {
   DeviceInfo gpu = backend_of(DeviceType::cuda).info();
   CudaVersions v = cuda_versions();
   m["gpu"] = {{"name", gpu.name},
+              {"uuid", gpu.uuid},
+              {"ordinal", gpu.ordinal},
               {"memory_bytes", gpu.memory_bytes},
               {"compute_capability", fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
               {"multiprocessors", gpu.multiprocessors},
@@ -42,7 +44,7 @@ Json machine_block(DeviceType device) {
               {"driver_cuda", cuda_version_text(v.driver)},
               {"runtime_cuda", cuda_version_text(v.runtime)},
               {"cublaslt", v.cublaslt},
-              {"clocks", gpu_clocks(gpu.name)}};
+              {"clocks", gpu_clocks(gpu.uuid)}};
   return m;
 }
 

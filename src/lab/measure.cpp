@@ -65,7 +65,7 @@ bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress&
   m.memory = allocator.stats();
   if (work.device == DeviceType::cuda) {  // clocks while it works, not after
     work.run({});
-    m.clocks = gpu_clocks(backend_of(work.device).info().name);
+    m.clocks = gpu_clocks(backend_of(work.device).info().uuid);
     synchronize(work.device);
   }
   return true;

@@ -54,7 +54,8 @@ Json results_of_peer(const BenchOptions& options, const std::string& variant, co
                                       "--clip",       fmt::format("{}", c.clip),
                                       "--rope-theta", fmt::format("{}", m.rope_theta),
                                       "--norm-eps",   fmt::format("{}", m.norm_eps)};
-  command.insert(command.end(), {"--threads", n(options.sweep.threads.value_or(cpu_backend().info().multiprocessors))});
+  command.insert(command.end(), {"--threads", n(options.sweep.threads.value_or(cpu_backend().info().multiprocessors)),
+                                 "--gpu", n(backend_of(c.device).info().ordinal)});
   std::string why;
   Json reply = peer_reply(command, why);
   if (!why.empty()) note = fmt::format("{}: {}", variant, why);

@@ -143,6 +143,7 @@ Json to_json(const MeasuredRun& c) {
 std::vector<std::string> flags_of(const MeasuredRun& c) {
   std::vector<std::string> flags;
   Json fields = to_json(c);
+  if (c.device == DeviceType::cuda) fields["device"] = fmt::format("cuda:{}", backend_of(c.device).info().ordinal);
   for (const auto& [name, value] : fields.items()) {
     std::string flag = "--" + name;
     for (char& ch : flag) ch = ch == '_' ? '-' : ch;
@@ -181,7 +182,7 @@ SweepOptions overlaid(SweepOptions base, SweepOptions over) {
 }
 
 SweepOptions with_defaults(SweepOptions o) {
-  if (!o.device) o.device = cuda_backend() ? "cuda" : "cpu";
+  if (!o.device) o.device = default_device();
   // Shape flags override a size's; only all four together need none.
   bool complete = given(o.d_model) && given(o.d_ff) && given(o.layers) && given(o.heads);
   if (o.size.empty() && !complete) o.size = {*o.device == "cuda" ? "small" : "tiny"};

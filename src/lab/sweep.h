@@ -11,7 +11,8 @@ struct MeasuredRun : RunConfig {
   bool no_tune = false;  // products take the library's first guess
 };
 Json to_json(const MeasuredRun& c);
-std::vector<std::string> flags_of(const MeasuredRun& c);  // that make bench model run this and nothing else
+std::vector<std::string> flags_of(
+    const MeasuredRun& c);  // that make bench model run this and nothing else, on the same GPU
 
 // Empty lists and options were not given.
 struct SweepOptions {

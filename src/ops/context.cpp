@@ -10,12 +10,13 @@ namespace {
 
 const DeviceInfo* target_of_meta = nullptr;  // null: the CPU
 
+// Each call asks for the backend: it may be the first of a thread (Note [One GPU] in backend/device.h).
 CachingAllocator::Source source_of(DeviceType device) {
-  DeviceBackend& b = backend_of(device);
-  return {[&b](size_t n) { return b.allocate(n); }, [&b](void* p) { b.free(p); }, [&b] { return b.free_bytes(); },
+  return {[device](size_t n) { return backend_of(device).allocate(n); },
+          [device](void* p) { backend_of(device).free(p); }, [device] { return backend_of(device).free_bytes(); },
           [device] { synchronize(device); },
           // Bytes of ones are a NaN in every float type, and no valid token id.
-          [&b](void* p, size_t n, void* stream) { b.fill(p, 0xFF, n, stream); }};
+          [device](void* p, size_t n, void* stream) { backend_of(device).fill(p, 0xFF, n, stream); }};
 }
 
 // Shows our ranges to nsys and ncu.

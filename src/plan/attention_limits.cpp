@@ -29,7 +29,7 @@ UnitRates rates_of(const AttentionProblem& c, plan::Peaks& peaks) {
   // fp32 out of the tensor cores takes three tf32 products, which is still faster than the plain units.
   if (c.precision.name == "fp32" && c.attention.kind != AttentionKind::naive && info.compute_capability >= 80)
     r.product = std::max(r.product, peaks.product("tf32") / 3);
-  r.exps = exp_rate(info.multiprocessors, gpu_clocks(info.name).value("sm_max_mhz", 0.0));
+  r.exps = exp_rate(info.multiprocessors, gpu_clocks(info.uuid).value("sm_max_mhz", 0.0));
   return r;
 }
 

@@ -1,6 +1,5 @@
 #include "system/nvml.h"
 
-#include <cstdlib>
 #include <dlfcn.h>
 
 namespace sinter {
@@ -13,10 +12,7 @@ enum : unsigned { clock_sm = 1, clock_memory = 2, temperature_gpu = 0 };
 struct Nvml {
   int (*init)() = nullptr;
   int (*driver_version)(char*, unsigned) = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*by_index)(unsigned, Device*) = nullptr;
   int (*by_uuid)(const char*, Device*) = nullptr;
-  int (*name)(Device, char*, unsigned) = nullptr;
   int (*clock)(Device, unsigned, unsigned*) = nullptr;
   int (*max_clock)(Device, unsigned, unsigned*) = nullptr;
   int (*power)(Device, unsigned*) = nullptr;
@@ -33,10 +29,7 @@ struct Nvml {
     };
     load(init, "nvmlInit_v2");
     load(driver_version, "nvmlSystemGetDriverVersion");
-    load(count, "nvmlDeviceGetCount_v2");
-    load(by_index, "nvmlDeviceGetHandleByIndex_v2");
     load(by_uuid, "nvmlDeviceGetHandleByUUID");
-    load(name, "nvmlDeviceGetName");
     load(clock, "nvmlDeviceGetClockInfo");
     load(max_clock, "nvmlDeviceGetMaxClockInfo");
     load(power, "nvmlDeviceGetPowerUsage");
@@ -46,25 +39,9 @@ struct Nvml {
     ok = init && init() == 0;
   }
 
-  std::string name_of(Device d) const {
-    char text[128] = {};
-    return name && name(d, text, sizeof text) == 0 ? text : "";
-  }
-
-  // The first GPU the process may see. The library ignores CUDA_VISIBLE_DEVICES and counts in bus order, so the name is
-  // checked and the first GPU of that name taken if it differs.
-  Device find(const std::string& device_name) const {
-    if (!ok || !by_index) return nullptr;
+  Device find(const std::string& uuid) const {
     Device d = nullptr;
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    std::string first = visible ? std::string(visible).substr(0, std::string(visible).find(',')) : "0";
-    if (first.rfind("GPU-", 0) == 0 && by_uuid && by_uuid(first.c_str(), &d) == 0) return d;
-    if (by_index(unsigned(std::atoi(first.c_str())), &d) == 0 && name_of(d) == device_name) return d;
-    unsigned n = 0;
-    if (count && count(&n) == 0)
-      for (unsigned i = 0; i < n; ++i)
-        if (by_index(i, &d) == 0 && name_of(d) == device_name) return d;
-    return nullptr;
+    return ok && by_uuid && by_uuid(uuid.c_str(), &d) == 0 ? d : nullptr;
   }
 };
 
@@ -81,10 +58,10 @@ std::optional<std::string> nvml_driver_version() {
   return text;
 }
 
-Json gpu_clocks(const std::string& device_name) {
+Json gpu_clocks(const std::string& uuid) {
   Json j = Json::object();
   const Nvml& n = nvml();
-  Device d = n.find(device_name);
+  Device d = n.find(uuid);
   if (!d) return j;
   unsigned v = 0;
   if (n.clock && n.clock(d, clock_sm, &v) == 0) j["sm_mhz"] = v;

@@ -32,6 +32,7 @@ DeviceType device_named(const std::string& name) {
   backend_of(DeviceType::cuda);
   return DeviceType::cuda;
 }
+std::string default_device() { return cuda_backend() ? "cuda" : "cpu"; }
 
 TrainerOptions RunConfig::trainer_options(DeviceType where) const {
   TrainerOptions o;

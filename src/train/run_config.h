@@ -12,7 +12,8 @@ Mode mode_named(const std::string& name);
 const char* name_of(Pass p);
 const char* name_of(Phase p);
 Pass pass_named(const std::string& name);
-DeviceType device_named(const std::string& name);  // refuses cuda where there is none, with the reason
+DeviceType device_named(const std::string& name);  // cpu or cuda; refuses cuda where there is none, with the reason
+std::string default_device();                      // cuda if there is a GPU
 
 struct RunConfig {
   ModelConfig model;

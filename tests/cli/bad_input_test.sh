@@ -48,7 +48,13 @@ refused 2 'attention flash|128|256|naive' memory model --predict --size small --
 refused 2 'kv-heads 3|heads 8' $cpu --size tiny --kv-heads 3
 refused 2 'kv-heads' $cpu --size tiny --kv-heads 0
 refused 2 'peer|kv-heads' $cpu --size tiny --kv-heads 2 --peer torch-plain
-refused 2 'device|tpu' bench model --device tpu
+refused 2 'device|tpu|cpu, cuda' bench model --device tpu
+for device in cuda: cuda:x cuda:-1 cuda:0,1 cuda:1x cuda:99999 cuda1; do
+  for command in 'bench model' 'bench attention' 'profile model' 'profile attention' 'memory model' 'compile model' precision; do
+    refused 2 "device $device|cuda:0" $command --device $device
+  done
+done
+refused 2 'device cpu:1|one CPU|--threads' bench model --device cpu:1
 refused 2 'steps' $cpu --size tiny --steps 0
 refused 2 'warmup' $cpu --size tiny --warmup -1
 refused 2 'threads' $cpu --size tiny --threads 0
@@ -120,6 +126,7 @@ echo "{$llama,\"hidden_act\":\"gelu\"}" > "$work/gelu.json"
 refused 2 'hidden_act|gelu' $cpu --config "$work/gelu.json"
 
 [ -x "$(command -v nvidia-smi)" ] || refused 2 'cuda|--device cpu' bench model --device cuda
+refused 2 'device cuda:9999:|--device cpu' bench model --device cuda:9999
 refused 2 'subcommand|--help' bench
 
 if [ "$failures" -gt 0 ]; then

@@ -50,8 +50,21 @@ void check_teardown(cudaError_t e, const char* what) {
   if (e != cudaErrorCudartUnloading && e != cudaErrorContextIsDestroyed) check_cuda(e, what);
 }
 
+// As nvidia-smi writes it.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    text += digits[byte >> 4], text += digits[byte & 15];
+  }
+  return text;
+}
+
 class CudaBackend final : public DeviceBackend {
  public:
+  // `device` is the calling thread's current one.
   CudaBackend(const cudaDeviceProp& p, int device) {
     info_.type = DeviceType::cuda;
     info_.name = p.name;
@@ -59,8 +72,9 @@ class CudaBackend final : public DeviceBackend {
     info_.compute_capability = 10 * p.major + p.minor;
     info_.multiprocessors = p.multiProcessorCount;
     info_.cache_bytes = p.l2CacheSize;
-    check_cuda(cudaSetDevice(device), "cudaSetDevice");
     info_.hopper_kernels = cuda::hopper::can_run();
+    info_.uuid = uuid_text(p.uuid);
+    info_.ordinal = device;
   }
 
   const KernelTable& kernels() const override { return cuda::kernel_table; }
@@ -160,12 +174,24 @@ std::string version(int v) { return std::to_string(v / 1000) + "." + std::to_str
 
 struct Search {
   DeviceBackend* backend = nullptr;
-  std::string reason;
+  std::string reason;  // why there is none
+  int ordinal = 0;
 };
+
+// "2 GPUs: cuda:0 NVIDIA H200, cuda:1 NVIDIA H200"
+std::string gpus_text(int count) {
+  std::string text = std::to_string(count) + (count == 1 ? " GPU: " : " GPUs: ");
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp p;
+    bool known = cudaGetDeviceProperties(&p, i) == cudaSuccess;
+    text += (i ? ", cuda:" : "cuda:") + std::to_string(i) + " " + (known ? p.name : "(its properties cannot be read)");
+  }
+  return text;
+}
 
 Search find_gpu() {
   CudaVersions v = cuda_versions();
-  int count = 0;
+  int count = 0, current = 0;
   cudaError_t e = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (v.driver == 0) return {nullptr, "no NVIDIA driver was found: install one (nvidia-smi must work)"};
@@ -178,9 +204,11 @@ Search find_gpu() {
   if (e != cudaSuccess)
     return {nullptr, std::string("CUDA does not start: ") + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")"};
 
-  int device = 0;
+  bool has_current = cudaGetDevice(&current) == cudaSuccess;
+  int device = settle_gpu(current);
+  if (device >= count) return {nullptr, "this machine shows " + gpus_text(count)};
   cudaDeviceProp p;
-  if (cudaGetDevice(&device) != cudaSuccess || (e = cudaGetDeviceProperties(&p, device)) != cudaSuccess) {
+  if (!has_current || cudaGetDeviceProperties(&p, device) != cudaSuccess || cudaSetDevice(device) != cudaSuccess) {
     cudaGetLastError();
     return {nullptr, "CUDA finds a GPU but cannot read its properties: check nvidia-smi"};
   }
@@ -198,7 +226,7 @@ Search find_gpu() {
     return {nullptr, gpu + " cannot be used: " + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")"};
   }
   // Never destroyed: tensors with static lifetime may free memory after main.
-  return {new CudaBackend(p, device), {}};
+  return {new CudaBackend(p, device), {}, device};
 }
 
 const Search& search() {
@@ -208,7 +236,15 @@ const Search& search() {
 
 }  // namespace
 
-DeviceBackend* cuda_backend() { return search().backend; }
+DeviceBackend* cuda_backend() {
+  const Search& s = search();
+  thread_local bool bound = false;
+  if (s.backend && !bound) {
+    check_teardown(cudaSetDevice(s.ordinal), "cudaSetDevice");
+    bound = true;
+  }
+  return s.backend;
+}
 const char* cuda_missing_reason() { return search().reason.c_str(); }
 
 CudaMemory cuda_memory() {

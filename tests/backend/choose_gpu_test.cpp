@@ -1,0 +1,46 @@
+// Note [One GPU] in backend/device.h. Whether an ordinal exists is only known where there are GPUs; the rest is the same everywhere.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/device.h"
+#include "core/error.h"
+
+namespace sinter {
+namespace {
+
+bool chosen(int ordinal) {
+  try {
+    choose_gpu(ordinal);
+    return true;
+  } catch (const Error& e) {
+    return e.kind() != ErrorKind::usage;
+  }
+}
+
+// In a child: the choice is the process's. Where an earlier test used a GPU, it inherits that this one is settled.
+TEST(ChooseGpu, UntilItIsUsed) {
+  pid_t child = fork();
+  if (child == 0) {
+    int settled = settle_gpu(5);
+    bool good = settle_gpu(6) == settled && chosen(settled) && !chosen(settled + 1);
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(ChooseGpu, TheLastChoiceCounts) {
+  pid_t child = fork();
+  if (child == 0) {
+    bool open = chosen(7) && chosen(3);
+    _exit(!open || settle_gpu(0) == 3 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace sinter
