@@ -18,7 +18,8 @@ Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, Dev
 Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch,
                       int64_t ctx, int64_t vocab, DeviceType device) {
   for (auto* part : {&tokens, &targets})
-    check(int64_t(part->size()) == batch * ctx, "a batch of shape ({}, {}) was given {} values", batch, ctx, part->size());
+    check(int64_t(part->size()) == batch * ctx, "a batch of shape ({}, {}) was given {} values", batch, ctx,
+          part->size());
   std::vector<int64_t> ids = tokens;
   ids.insert(ids.end(), targets.begin(), targets.end());
   for (int64_t id : ids)
