@@ -2,6 +2,7 @@
 #pragma once
 #include "lab/attention_work.h"
 #include "lab/output.h"
+#include "lab/sweep.h"
 #include "plan/floor.h"
 #include "profile/profiler.h"
 
