@@ -14,8 +14,8 @@ Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
   check(parameters.trainable_size() > 0, "the optimizer has nothing to train: every parameter is frozen");
   CategoryScope scope(MemoryCategory::optimizer);
   state_ = zeros({step_state_size}, DType::f64, parameters.options().device);
-  fill(slice(state_, 0, state_lr, 1), learning_rate_);
   fill(slice(state_, 0, state_loss_scale, 1), options.loss_scaling ? options.initial_loss_scale : 1);
+  fill(slice(state_, 0, state_lr, 1), learning_rate_);
 }
 
 void Optimizer::step(double learning_rate) {
@@ -53,6 +53,17 @@ Tensor Optimizer::loss_scale(DType dtype) const {
 
 std::vector<double> Optimizer::state() const { return to_vector(state_); }
 
+void Optimizer::load_state(const std::vector<double>& state) {
+  check(state.size() == step_state_size, "an optimizer's state has {} numbers, not {}", int(step_state_size),
+        state.size());
+  double scale = state[state_loss_scale];
+  check(options_.loss_scaling || scale == 1,
+        "the state's loss scale is {}, but this optimizer does not scale its loss; set it to 1 before loading", scale);
+  check(std::isfinite(scale) && scale > 0, "the state's loss scale is {}; it must be a positive number", scale);
+  write_host(state_, state);
+  learning_rate_ = state[state_lr];
+}
+
 Tensor Optimizer::part(const Tensor& role, int64_t begin, int64_t end) const {
   return make_view(role, {end - begin}, {1}, begin);
 }
@@ -63,6 +74,18 @@ void Optimizer::run(const OpDef& op, const Attrs& attrs, std::vector<Tensor> inp
   for (const Tensor& t : inputs) ptrs.push_back(&t);
   dispatch_op(op, ptrs, attrs);
 }
+
+namespace {
+
+template <class Kind, class Options> MakeOptimizer make(const Options& options) {
+  return [options](Parameters& parameters, bool loss_scaling) {
+    Options o = options;
+    o.loss_scaling = loss_scaling;
+    return std::make_unique<Kind>(parameters, o);
+  };
+}
+
+}  // namespace
 
 AdamW::AdamW(Parameters& parameters, const AdamWOptions& o)
     : Optimizer(parameters, o), attrs_{o.beta1, o.beta2, o.eps, o.weight_decay} {}
@@ -78,6 +101,8 @@ void AdamW::update(int64_t b, int64_t e) {
       {part(parameters_.master(), b, e), part(parameters_.grad(), b, e), part(m_, b, e), part(v_, b, e), state_}, b, e);
 }
 
+MakeOptimizer make_adamw(const AdamWOptions& options) { return make<AdamW>(options); }
+
 Sgd::Sgd(Parameters& parameters, const SgdOptions& o) : Optimizer(parameters, o), attrs_{o.momentum, o.weight_decay} {
   DType type = parameters.options().master;
   momentum_ = o.momentum != 0 ? parameters.new_role(type, MemoryCategory::optimizer) : Tensor();
@@ -90,18 +115,7 @@ void Sgd::update(int64_t b, int64_t e) {
   run(ops::sgd, Attrs::of(attrs_), {part(parameters_.master(), b, e), grad, momentum, state_}, b, e);
 }
 
-MakeOptimizer make_adamw(AdamWOptions options) {
-  return [options](Parameters& parameters, bool loss_scaling) mutable -> std::unique_ptr<Optimizer> {
-    options.loss_scaling = loss_scaling;
-    return std::make_unique<AdamW>(parameters, options);
-  };
-}
-MakeOptimizer make_sgd(SgdOptions options) {
-  return [options](Parameters& parameters, bool loss_scaling) mutable -> std::unique_ptr<Optimizer> {
-    options.loss_scaling = loss_scaling;
-    return std::make_unique<Sgd>(parameters, options);
-  };
-}
+MakeOptimizer make_sgd(const SgdOptions& options) { return make<Sgd>(options); }
 
 double cosine_schedule(int64_t step, double peak, double floor, int64_t warmup, int64_t total) {
   check(warmup >= 0 && total >= warmup, "the schedule needs 0 <= warm-up ({}) <= total ({})", warmup, total);

@@ -24,9 +24,10 @@ class Optimizer {
   // The same in parts. A traced step has no learning rate of its own: it reads the one on the device.
   void set_learning_rate(double learning_rate);
   void step();
-  virtual void allocate() {}             // moments, which the first step would make
-  Tensor loss_scale(DType dtype) const;  // the seed of backward(); undefined without loss scaling
-  std::vector<double> state() const;     // waits for the device: for reports and tests
+  virtual void allocate() {}                          // moments, which the first step would make
+  Tensor loss_scale(DType dtype) const;               // the seed of backward(); undefined without loss scaling
+  std::vector<double> state() const;                  // StepState; waits for the device: for reports and checkpoints
+  void load_state(const std::vector<double>& state);  // in place
 
  protected:
   virtual void update(int64_t begin, int64_t end) = 0;  // of the trainable part
@@ -41,6 +42,7 @@ class Optimizer {
  private:
   double learning_rate_;
 };
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(Parameters&, bool loss_scaling)>;
 
 struct AdamWOptions : OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
@@ -55,6 +57,7 @@ class AdamW : public Optimizer {
   AdamWAttrs attrs_;
   Tensor m_, v_;
 };
+MakeOptimizer make_adamw(const AdamWOptions& options);  // loss_scaling is the caller's, here and below
 
 struct SgdOptions : OptimizerOptions {
   double momentum = 0, weight_decay = 0;
@@ -68,11 +71,7 @@ class Sgd : public Optimizer {
   SgdAttrs attrs_;
   Tensor momentum_;
 };
-
-// Whoever runs passes makes an optimizer only where one is needed, and knows whether losses are scaled.
-using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(Parameters&, bool loss_scaling)>;
-MakeOptimizer make_adamw(AdamWOptions options);
-MakeOptimizer make_sgd(SgdOptions options);
+MakeOptimizer make_sgd(const SgdOptions& options);
 
 // Linear warm-up to the peak over `warmup` steps, then a cosine down to `floor` at `total`. Steps count from 0.
 double cosine_schedule(int64_t step, double peak, double floor, int64_t warmup, int64_t total);

@@ -157,6 +157,61 @@ TEST(LossScaling, OffMeansNoScale) {
   EXPECT_EQ(optimizer.state()[state_loss_scale], 1);
 }
 
+TEST(LearningRate, IsThatOfTheOptionsUntilItIsSet) {
+  OneVector one({1, 1});
+  SgdOptions o;
+  o.learning_rate = 0.25;
+  Sgd optimizer(one.parameters, o);
+  EXPECT_EQ(optimizer.state()[state_lr], 0.25);
+  one.set_grad({1, 2});
+  optimizer.step();
+  EXPECT_EQ(one.value(), (Values{0.75, 0.5}));
+  one.set_grad({1, 2});
+  optimizer.step(0.125);
+  EXPECT_EQ(one.value(), (Values{0.625, 0.25}));
+  EXPECT_EQ(AdamW(one.parameters, {}).state()[state_lr], 1e-3);
+}
+
+TEST(State, LoadedSetsTheLearningRate) {
+  OneVector one({0});
+  Sgd optimizer(one.parameters, {});
+  optimizer.set_learning_rate(0.5);
+  std::vector<double> state = optimizer.state();
+  state[state_lr] = 0.25;
+  optimizer.load_state(state);
+  optimizer.set_learning_rate(0.5);
+  EXPECT_EQ(optimizer.state()[state_lr], 0.5) << "not taken for the one that was set before";
+}
+
+TEST(State, ThatDoesNotFitIsRefused) {
+  OneVector one({1});
+  SgdOptions o;
+  Sgd plain(one.parameters, o);
+  o.loss_scaling = true;
+  Sgd scaling(one.parameters, o);
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { plain.load_state({1, 2}); }), {"8", "2"}));
+  EXPECT_TRUE(
+      mentions(error_of(ErrorKind::usage, [&] { plain.load_state(scaling.state()); }), {"65536", "set it to 1"}));
+  std::vector<double> bad = scaling.state();
+  bad[state_loss_scale] = 0;
+  EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { scaling.load_state(bad); }), {"0", "positive"}));
+  EXPECT_EQ(scaling.state()[state_loss_scale], 65536);
+}
+
+TEST(MakeOptimizer, SetsLossScalingAndKeepsTheRest) {
+  OneVector one({1});
+  AdamWOptions adamw;
+  adamw.learning_rate = 0.5;
+  SgdOptions sgd;
+  sgd.momentum = 0.9, sgd.learning_rate = 0.5;
+  for (const MakeOptimizer& make : {make_adamw(adamw), make_sgd(sgd)})
+    for (bool scaling : {false, true}) {
+      std::unique_ptr<Optimizer> optimizer = make(one.parameters, scaling);
+      EXPECT_EQ(optimizer->loss_scale(DType::f32).defined(), scaling);
+      EXPECT_EQ(optimizer->state()[state_lr], 0.5);
+    }
+}
+
 TEST(SumSquares, IsAccumulatedInFloat64) {
   Tensor x = full({1000000}, 0.1, DType::f32, DeviceType::cpu);
   double expected = 1e6 * double(0.1f) * double(0.1f);
