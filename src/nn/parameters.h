@@ -6,7 +6,18 @@
 // inside a unit matrices come first and vectors (norms) after them; frozen ones come last of all, beyond the end of the
 // roles they do not have. Parameters that share an input (q, k, v; gate, up) are declared as a group: they lie side by
 // side and are one leaf, so their merged product needs no copy.
+//
+// Roles have names, and an optimizer adds its own: whoever saves, loads, shards, predicts or prints goes through
+// roles(). Their memory never moves while it is there, because compiled steps hold its addresses: loading writes in
+// place.
+//
+// Note [Versions by unit]: Role::version(unit) changes whenever the unit's numbers may have, so that whoever keeps
+// something made from them can tell that it is stale. An op that writes in place does not say where, and counts for every
+// unit; what is done through write_within() counts for those it names. The 16-bit copy follows the master, when it is next
+// read or at refresh_stale_low_copy(): what is made from a copy depends on the master's version.
 #pragma once
+#include <functional>
+#include <list>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -36,7 +47,7 @@ class Parameters {
     std::optional<DType> compute;  // the type of the 16-bit copy, if there is one
     uint64_t seed = 0;
   };
-  explicit Parameters(const Options& options) : options_(options) {}
+  explicit Parameters(const Options& options);
   ~Parameters();
   Parameters(const Parameters&) = delete;  // leaves know it
   Parameters& operator=(const Parameters&) = delete;
@@ -56,41 +67,85 @@ class Parameters {
     std::string name;
     Dims dims;
     Init init;
+    int unit = 0;        // its place in units()
     int64_t offset = 0;  // elements, the same in every role
-    Tensor value, grad;  // views; grad undefined when frozen, and before allocate_grad()
+    Tensor value, grad;  // views of the master and the gradient, as Role::view gives them
   };
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of declaration
   const Entry& find(const std::string& name) const;
   int64_t count() const;  // scalars, without padding
+  int64_t trainable_size() const { return trainable_size_; }
 
   struct Unit {
     std::string name;
+    int index = 0;               // its place in units()
     int64_t begin = 0, end = 0;  // of its trainable part
   };
   const std::vector<Unit>& units() const { return units_; }
 
-  const Tensor& master() const { return master_; }      // all of it
-  const Tensor& grad() const { return grad_; }          // of the trainable part; undefined before allocate_grad()
-  const Tensor& low_copy() const { return low_copy_; }  // undefined without mixed precision
-  int64_t trainable_size() const { return trainable_size_; }
-  Tensor new_role(DType dtype, MemoryCategory category) const;  // a zeroed buffer over the trainable part
+  class Role {
+   public:
+    enum Extent { all, trainable };
+    Role(std::string name, DType dtype, MemoryCategory category, Extent extent)
+        : name(std::move(name)), dtype(dtype), category(category), extent(extent) {}
+    Role(const Role&) = delete;  // it is known by its address
+    Role& operator=(const Role&) = delete;
+    const std::string name;
+    const DType dtype;
+    const MemoryCategory category;
+    const Extent extent;
+
+    int64_t bytes() const { return size_ * size_of(dtype); }  // that it takes where it has memory
+    // Undefined while there is no memory, and so are its parts. Inside a trace a promised gradient counts as memory.
+    const Tensor& flat() const;
+    Tensor range(int64_t begin, int64_t end) const;
+    Tensor part(const Unit& unit) const { return range(unit.begin, unit.end); }
+    Tensor view(const Entry& entry) const;      // undefined also where a frozen parameter lacks the role
+    uint32_t version(const Unit& unit) const {  // Note [Versions by unit]
+      return writes() - elsewhere_[size_t(unit.index)];
+    }
+
+   private:
+    friend class Parameters;
+    uint32_t writes() const { return flat_.defined() ? flat_.impl().storage->version : 0; }
+    void set_memory(Tensor flat);
+    Tensor flat_;
+    int64_t size_ = 0;
+    std::vector<uint32_t> elsewhere_;  // by unit: how many of the writes are known to have passed it by
+  };
+  // "master", "copy" (with mixed precision), "gradient", then what was added, oldest first.
+  const std::list<Role>& roles() const { return roles_; }
+  const Role& role(const std::string& name) const;
+  const Role& add_role(const std::string& name, DType dtype, MemoryCategory category);  // zeros, for the trainable part
+  void remove_role(const std::string& name);                                            // one that was added
+  const Tensor& master() const { return master_->flat(); }
+  const Tensor& grad() const { return gradient_->flat(); }  // undefined before the first backward pass
+  const Tensor& low_copy() const;                           // undefined without mixed precision
+
+  // Writes one parameter of a role in place; shape, type and device of the values must be its own. For the master the
+  // copy follows, and a gradient counts as one that has arrived.
+  void load(const std::string& role, const std::string& name, const Tensor& values);
+  // Runs `write`, which changes roles inside [begin, end) alone: other units' versions and copies stay as they are.
+  void write_within(int64_t begin, int64_t end, const std::function<void()>& write);
 
   // Contiguous stretches of the trainable part whose gradients arrived; those of the others are zeroed.
   std::vector<std::pair<int64_t, int64_t>> ranges_with_grad() const;
   void zero_grad() const;
-  void refresh_low_copy() const;        // one cast over everything
-  void refresh_stale_low_copy() const;  // … if a master changed since
-  void low_copy_is_current() const;     // the optimizer wrote it
+  void refresh_stale_low_copy();     // casts what changed in the master since
+  void low_copy_is_current() const;  // the optimizer wrote it
 
  private:
   struct LeafEntry {
     Tensor tensor;
     int unit, first_entry, entry_count;
-    int64_t offset = 0;
+    int64_t offset = 0, end = 0;
     bool frozen = false;
     bool is_vector() const { return tensor.rank() == 1; }
+    bool has_current_copy(uint32_t master_writes) const { return tensor.impl().low_copy_version == master_writes; }
   };
   void lay_out();
+  LeafEntry& leaf_with(const Entry& entry);
+  template <class F> std::vector<std::pair<int64_t, int64_t>> ranges_of(const F& wanted) const;
 
   Options options_;
   std::vector<LeafEntry> leaves_;
@@ -98,7 +153,8 @@ class Parameters {
   std::unordered_set<std::string> names_;
   std::vector<Unit> units_;
   std::vector<int> order_;  // leaves by offset
-  Tensor master_, grad_, low_copy_;
+  std::list<Role> roles_;
+  Role *master_, *copy_ = nullptr, *gradient_;
   int64_t trainable_size_ = 0, total_size_ = 0;
 };
 

@@ -9,13 +9,22 @@
 
 namespace sinter {
 
-Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options)
-    : parameters_(parameters), options_(options), learning_rate_(options.learning_rate) {
+Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options, std::vector<std::string> moments)
+    : parameters_(parameters), options_(options), moments_(std::move(moments)), learning_rate_(options.learning_rate) {
   check(parameters.trainable_size() > 0, "the optimizer has nothing to train: every parameter is frozen");
   CategoryScope scope(MemoryCategory::optimizer);
   state_ = zeros({step_state_size}, DType::f64, parameters.options().device);
   fill(slice(state_, 0, state_loss_scale, 1), options.loss_scaling ? options.initial_loss_scale : 1);
   fill(slice(state_, 0, state_lr, 1), learning_rate_);
+}
+
+Optimizer::~Optimizer() {
+  for (size_t i = 0; i < allocated_; ++i) parameters_.remove_role(moments_[i]);
+}
+
+void Optimizer::allocate() {
+  for (; allocated_ < moments_.size(); ++allocated_)
+    parameters_.add_role(moments_[allocated_], parameters_.options().master, MemoryCategory::optimizer);
 }
 
 void Optimizer::step(double learning_rate) {
@@ -64,15 +73,18 @@ void Optimizer::load_state(const std::vector<double>& state) {
   learning_rate_ = state[state_lr];
 }
 
-Tensor Optimizer::part(const Tensor& role, int64_t begin, int64_t end) const {
-  return make_view(role, {end - begin}, {1}, begin);
-}
-
-void Optimizer::run(const OpDef& op, const Attrs& attrs, std::vector<Tensor> inputs, int64_t begin, int64_t end) const {
-  if (parameters_.low_copy().defined()) inputs.push_back(part(parameters_.low_copy(), begin, end));
+void Optimizer::run(const OpDef& op, const Attrs& attrs, const std::vector<std::string>& moments, int64_t begin,
+                    int64_t end) {
+  std::vector<Tensor> inputs;
+  auto add = [&](const std::string& role) { inputs.push_back(parameters_.role(role).range(begin, end)); };
+  add("master");
+  add("gradient");
+  for (const std::string& m : moments) add(m);
+  inputs.push_back(state_);
+  if (parameters_.low_copy().defined()) add("copy");
   std::vector<const Tensor*> ptrs;
   for (const Tensor& t : inputs) ptrs.push_back(&t);
-  dispatch_op(op, ptrs, attrs);
+  parameters_.write_within(begin, end, [&] { dispatch_op(op, ptrs, attrs); });
 }
 
 namespace {
@@ -88,31 +100,19 @@ template <class Kind, class Options> MakeOptimizer make(const Options& options) 
 }  // namespace
 
 AdamW::AdamW(Parameters& parameters, const AdamWOptions& o)
-    : Optimizer(parameters, o), attrs_{o.beta1, o.beta2, o.eps, o.weight_decay} {}
+    : Optimizer(parameters, o, {"adamw.m", "adamw.v"}), attrs_{o.beta1, o.beta2, o.eps, o.weight_decay} {}
 
-// The moments are made by the first step: a run that only scales its loss never pays for them.
-void AdamW::allocate() {
-  if (!m_.defined()) m_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
-  if (!v_.defined()) v_ = parameters_.new_role(parameters_.options().master, MemoryCategory::optimizer);
-}
-
-void AdamW::update(int64_t b, int64_t e) {
-  run(ops::adamw, Attrs::of(attrs_),
-      {part(parameters_.master(), b, e), part(parameters_.grad(), b, e), part(m_, b, e), part(v_, b, e), state_}, b, e);
-}
+void AdamW::update(int64_t begin, int64_t end) { run(ops::adamw, Attrs::of(attrs_), moments(), begin, end); }
 
 MakeOptimizer make_adamw(const AdamWOptions& options) { return make<AdamW>(options); }
 
-Sgd::Sgd(Parameters& parameters, const SgdOptions& o) : Optimizer(parameters, o), attrs_{o.momentum, o.weight_decay} {
-  DType type = parameters.options().master;
-  momentum_ = o.momentum != 0 ? parameters.new_role(type, MemoryCategory::optimizer) : Tensor();
-}
+Sgd::Sgd(Parameters& parameters, const SgdOptions& o)
+    : Optimizer(parameters, o, o.momentum != 0 ? std::vector<std::string>{"sgd.momentum"} : std::vector<std::string>{}),
+      attrs_{o.momentum, o.weight_decay} {}
 
-void Sgd::update(int64_t b, int64_t e) {
-  Tensor grad = part(parameters_.grad(), b, e);
+void Sgd::update(int64_t begin, int64_t end) {
   // Without momentum the kernel never touches its buffer; the gradient stands in for it.
-  Tensor momentum = momentum_.defined() ? part(momentum_, b, e) : grad;
-  run(ops::sgd, Attrs::of(attrs_), {part(parameters_.master(), b, e), grad, momentum, state_}, b, e);
+  run(ops::sgd, Attrs::of(attrs_), moments().empty() ? std::vector<std::string>{"gradient"} : moments(), begin, end);
 }
 
 MakeOptimizer make_sgd(const SgdOptions& options) { return make<Sgd>(options); }

@@ -15,31 +15,37 @@ struct OptimizerOptions {
   double initial_loss_scale = 65536;
 };
 
+// Its moments are roles of the parameters, from allocate() until it is destroyed, which must be before they are.
 class Optimizer {
  public:
-  Optimizer(Parameters& parameters, const OptimizerOptions& options);
-  virtual ~Optimizer() = default;
+  Optimizer(Parameters& parameters, const OptimizerOptions& options, std::vector<std::string> moments);
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
   void step(double learning_rate);  // uses and keeps the gradients; call zero_grad() before the next backward
   // The same in parts. A traced step has no learning rate of its own: it reads the one on the device.
   void set_learning_rate(double learning_rate);
   void step();
-  virtual void allocate() {}                          // moments, which the first step would make
+  virtual void allocate();  // the moments, which the first step would make: a run that only scales its loss needs none
+  virtual void update(int64_t begin, int64_t end) = 0;  // a range of the trainable part, once the step is prepared
+
   Tensor loss_scale(DType dtype) const;               // the seed of backward(); undefined without loss scaling
   std::vector<double> state() const;                  // StepState; waits for the device: for reports and checkpoints
   void load_state(const std::vector<double>& state);  // in place
+  const std::vector<std::string>& moments() const { return moments_; }  // names of roles, also before allocate()
 
  protected:
-  virtual void update(int64_t begin, int64_t end) = 0;  // of the trainable part
-  Tensor part(const Tensor& role, int64_t begin, int64_t end) const;
-  // The given inputs, and the 16-bit copy's part if there is one.
-  void run(const OpDef& op, const Attrs& attrs, std::vector<Tensor> inputs, int64_t begin, int64_t end) const;
+  // Runs the op over a range of master, gradient and the named moments, with the state, and the 16-bit copy if there is one.
+  void run(const OpDef& op, const Attrs& attrs, const std::vector<std::string>& moments, int64_t begin, int64_t end);
 
   Parameters& parameters_;
   OptimizerOptions options_;
   Tensor state_;
 
  private:
+  std::vector<std::string> moments_;
+  size_t allocated_ = 0;  // so many of them
   double learning_rate_;
 };
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(Parameters&, bool loss_scaling)>;
@@ -49,13 +55,11 @@ struct AdamWOptions : OptimizerOptions {
 };
 class AdamW : public Optimizer {
  public:
-  AdamW(Parameters& parameters, const AdamWOptions& options);
-  void allocate() override;
+  AdamW(Parameters& parameters, const AdamWOptions& options);  // moments: adamw.m, adamw.v
+  void update(int64_t begin, int64_t end) override;
 
  private:
-  void update(int64_t begin, int64_t end) override;
   AdamWAttrs attrs_;
-  Tensor m_, v_;
 };
 MakeOptimizer make_adamw(const AdamWOptions& options);  // loss_scaling is the caller's, here and below
 
@@ -64,12 +68,11 @@ struct SgdOptions : OptimizerOptions {
 };
 class Sgd : public Optimizer {
  public:
-  Sgd(Parameters& parameters, const SgdOptions& options);
+  Sgd(Parameters& parameters, const SgdOptions& options);  // moments: sgd.momentum, unless that is 0
+  void update(int64_t begin, int64_t end) override;
 
  private:
-  void update(int64_t begin, int64_t end) override;
   SgdAttrs attrs_;
-  Tensor momentum_;
 };
 MakeOptimizer make_sgd(const SgdOptions& options);
 

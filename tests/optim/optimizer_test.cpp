@@ -18,13 +18,10 @@ struct OneVector {
       : parameters({DeviceType::cpu, master, compute, 0}) {
     x = parameters.add({"x", {int64_t(v.size())}, {Init::zeros, 0}});
     parameters.allocate();
-    parameters.allocate_grad();
-    copy_into(parameters.find("x").value, tensor_of(v, {int64_t(v.size())}, DType::f64));
-    parameters.refresh_low_copy();
+    parameters.load("master", "x", tensor_of(v, {int64_t(v.size())}, master));
   }
   void set_grad(const Values& g) {
-    copy_into(parameters.find("x").grad, tensor_of(g, x.dims(), DType::f64));
-    leaf_of(x)->has_grad = true;
+    parameters.load("gradient", "x", tensor_of(g, x.dims(), parameters.options().master));
   }
   Values value() const { return to_vector(parameters.find("x").value); }
 };
@@ -172,6 +169,80 @@ TEST(LearningRate, IsThatOfTheOptionsUntilItIsSet) {
   EXPECT_EQ(AdamW(one.parameters, {}).state()[state_lr], 1e-3);
 }
 
+std::vector<std::string> names_of_roles(const Parameters& p) {
+  std::vector<std::string> names;
+  for (const auto& r : p.roles()) names.push_back(r.name);
+  return names;
+}
+using Names = std::vector<std::string>;
+
+TEST(Moments, AreRolesWhileTheOptimizerLives) {
+  OneVector one({1, 2});
+  Parameters& p = one.parameters;
+  {
+    AdamW optimizer(p, {});
+    EXPECT_EQ(optimizer.moments(), (Names{"adamw.m", "adamw.v"}));
+    EXPECT_EQ(names_of_roles(p), (Names{"master", "gradient"})) << "no memory before it is needed";
+    one.set_grad({3, 4});
+    optimizer.step(0.1);
+    EXPECT_EQ(names_of_roles(p), (Names{"master", "gradient", "adamw.m", "adamw.v"}));
+    EXPECT_TRUE(near(to_vector(p.role("adamw.m").view(p.find("x"))), {0.3, 0.4}, 1e-14, 0));
+    EXPECT_TRUE(near(to_vector(p.role("adamw.v").view(p.find("x"))), {0.009, 0.016}, 1e-14, 0));
+    EXPECT_EQ(p.role("adamw.m").category, MemoryCategory::optimizer);
+  }
+  EXPECT_EQ(names_of_roles(p), (Names{"master", "gradient"}));
+  SgdOptions o;
+  EXPECT_EQ(Sgd(p, o).moments(), Names{});
+  o.momentum = 0.9;
+  Sgd optimizer(p, o);
+  optimizer.allocate();
+  optimizer.allocate();
+  EXPECT_EQ(names_of_roles(p), (Names{"master", "gradient", "sgd.momentum"}));
+}
+
+TEST(Moments, OfTwoOptimizersAreRefused) {
+  OneVector one({1, 2});
+  AdamW first(one.parameters, {});
+  first.allocate();
+  {
+    AdamW second(one.parameters, {});
+    EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { second.step(0.1); }), {"adamw.m", "two optimizers"}));
+  }
+  EXPECT_EQ(names_of_roles(one.parameters).size(), 4u) << "the first one's stay";
+  first.step(0.1);
+}
+
+TEST(State, IsLoadedInPlaceWithTheMoments) {
+  auto options = [] {
+    AdamWOptions o;
+    o.loss_scaling = true;
+    o.initial_loss_scale = 8;
+    return o;
+  };
+  OneVector one({1, -2, 0.5}, DType::f32, DType::f16), other({9, 9, 9}, DType::f32, DType::f16);
+  AdamW optimizer(one.parameters, options()), resumed(other.parameters, options());
+  Rng rng(5);
+  auto step = [&](OneVector& v, AdamW& o, const Values& g) {
+    v.set_grad(g);
+    o.step(0.01);
+  };
+  for (int i = 0; i < 3; ++i) step(one, optimizer, normals(rng, 3));
+  step(one, optimizer, {INFINITY, 0, 0});  // halves the scale
+  resumed.allocate();
+  for (const char* role : {"master", "adamw.m", "adamw.v"})
+    other.parameters.load(role, "x", one.parameters.role(role).view(one.parameters.find("x")));
+  resumed.load_state(optimizer.state());
+  EXPECT_EQ(resumed.state(), optimizer.state());
+  for (int i = 0; i < 3; ++i) {
+    Values g = normals(rng, 3);
+    step(one, optimizer, g);
+    step(other, resumed, g);
+    EXPECT_EQ(other.value(), one.value());
+    EXPECT_EQ(resumed.state(), optimizer.state());
+    EXPECT_TRUE(same_bits(other.parameters.low_copy(), one.parameters.low_copy()));
+  }
+}
+
 TEST(State, LoadedSetsTheLearningRate) {
   OneVector one({0});
   Sgd optimizer(one.parameters, {});
@@ -209,7 +280,21 @@ TEST(MakeOptimizer, SetsLossScalingAndKeepsTheRest) {
       std::unique_ptr<Optimizer> optimizer = make(one.parameters, scaling);
       EXPECT_EQ(optimizer->loss_scale(DType::f32).defined(), scaling);
       EXPECT_EQ(optimizer->state()[state_lr], 0.5);
+      EXPECT_FALSE(optimizer->moments().empty());
     }
+}
+
+TEST(Moments, OnMetaTakeTheirMemory) {
+  Parameters p({DeviceType::meta, DType::f32, {}, 0});
+  p.add({"x", {5, 7}, {}});
+  p.allocate();
+  AdamW optimizer(p, {});
+  auto bytes = [] { return allocator_of(DeviceType::meta).stats().allocated_by[size_t(MemoryCategory::optimizer)]; };
+  int64_t before = bytes();
+  optimizer.allocate();
+  EXPECT_EQ(bytes() - before, CachingAllocator::rounded(p.role("adamw.m").bytes()) * 2);
+  optimizer.step();
+  optimizer.load_state(std::vector<double>(step_state_size, 1.0));
 }
 
 TEST(SumSquares, IsAccumulatedInFloat64) {
