@@ -43,6 +43,7 @@ void Optimizer::step() {
   NoGrad off;
   parameters_.allocate_grad();  // a step without a backward pass finds none
   allocate();
+  parameters_.refresh_stale_low_copy();  // or a copy that no update reaches would be called current below
   auto ranges = parameters_.ranges_with_grad();
   Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
   if (options_.max_norm > 0 || options_.loss_scaling) {

@@ -566,6 +566,21 @@ TEST(LowCopy, OfWhatChangedBeforeALoadStaysStale) {
   EXPECT_EQ(to_vector(p.low_copy()), rounded(p.master(), DType::bf16));
 }
 
+TEST(LowCopy, ThatNoUpdateReachesIsNotCalledCurrent) {
+  Parameters p({DeviceType::cpu, DType::f32, DType::bf16, 0});
+  Tensor used = p.add({"used", {3}, {Init::ones, 0}}), unused = p.add({"unused", {3}, {Init::ones, 0}});
+  p.add({"frozen", {3}, {Init::ones, 0}});
+  p.freeze("frozen");
+  p.allocate();
+  AdamW optimizer(p, {});
+  fill(p.find("unused").value, 3);
+  fill(p.find("frozen").value, 4);
+  backward(sum(square(used)));
+  optimizer.step(0.1);
+  p.refresh_stale_low_copy();
+  EXPECT_EQ(to_vector(p.low_copy()), rounded(p.master(), DType::bf16));
+}
+
 // A compiled step beside an eager one, with parameters written in every way in between.
 TEST(LowCopy, StaysCurrentUnderACompiledStep) {
   Tensor ids = from_vector<int64_t>({1, 2, 3, 4, 5, 6}, {1, 6}, DeviceType::cpu);
