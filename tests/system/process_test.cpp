@@ -131,9 +131,9 @@ TEST(Process, CanBeWaitedForLater) {
   ChildProcess child({"sh", "-c", "echo $$; while :; do sleep 0.01; done"});
   EXPECT_TRUE(exists(child.pid()));
   EXPECT_FALSE(child.wait(0.05));
-  child.kill(SIGINT);
+  child.kill(SIGTERM);
   ProcessResult r = child.wait();
-  EXPECT_EQ(r.exit_code, 128 + SIGINT);
+  EXPECT_EQ(r.exit_code, 128 + SIGTERM);
   EXPECT_EQ(r.output, std::to_string(child.pid()) + "\n");
   EXPECT_EQ(child.wait(0)->output, r.output) << "asking again";
   child.kill(SIGKILL);  // nobody: the number may be another's by now
