@@ -67,7 +67,7 @@ void expect_marks_in_order(DeviceType device) {
   auto step = [&](const std::vector<Tensor>& in) {
     Tensor x = in[0];
     for (int i = 0; i < 3; ++i) {
-      x = tanh(x) + 1;
+      x = affine(tanh(x), 1, 1);
       host_action([&marks, i](const KernelCall&) { marks.push_back(i); });
     }
     return std::vector{x * 2};
@@ -102,7 +102,7 @@ void expect_actions_beside_later_segments(DeviceType device) {
         std::array{&y});
     Tensor z = tanh(in[0]);  // touches nothing of its
     host_action([&](const KernelCall&) { passed = true; });
-    return std::vector{z + 1};
+    return std::vector{affine(z, 1, 1)};
   };
   Tensor x = values({8}, 1, device);
   Compiled compiled(step, device);
@@ -156,14 +156,14 @@ TEST(Segments, AnActionThatFailsFailsTheStepAndNotTheNext) {
         },
         std::array{&y});
     host_action([&](const KernelCall&) { ++later; }, std::array{&y});
-    return std::vector{y + 1};
+    return std::vector{affine(y, 1, 1)};
   };
   Compiled compiled(step, cpu);
   Tensor x = values({8}, 1);
   EXPECT_TRUE(mentions(error_of(ErrorKind::peer, [&] { compiled({x}); }), {"the other side has gone"}));
   EXPECT_EQ(later, 0);
   fails = false;
-  EXPECT_TRUE(same_bits(compiled({x})[0], x * 2 + full({8}, 1, DType::f32, cpu)));
+  EXPECT_TRUE(same_bits(compiled({x})[0], affine(x * 2, 1, 1)));
   EXPECT_EQ(later, 1);
 }
 
@@ -197,7 +197,7 @@ TEST(Segments, NoPassMovesCallsAcross) {
     return [cut](const std::vector<Tensor>& in) {
       Tensor a = tanh(in[0]) * 2;
       if (cut) host_action([](const KernelCall&) {});
-      return std::vector{sigmoid(a) + 1};
+      return std::vector{affine(sigmoid(a), 1, 1)};
     };
   };
   Compiled one(chain(false), cpu), two(chain(true), cpu);
