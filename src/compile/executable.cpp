@@ -20,11 +20,9 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     b.external = zeros({b.bytes}, DType::u8, device).impl().storage;
   }
   for (const Node& n : graph_.nodes) {
-    if (n.is_host()) {
-      kernels_.push_back(nullptr);
-    } else if (device != DeviceType::meta) {
-      Kernel kernel = backend_of(device).kernels().*(n.op->kernel);
-      check(kernel, "{}: there is no kernel for it on {}", n.op->name, name_of(device));
+    if (device != DeviceType::meta) {
+      Kernel kernel = n.is_host() ? nullptr : backend_of(device).kernels().*(n.op->kernel);
+      check(kernel || n.is_host(), "{}: there is no kernel for it on {}", n.op->name, name_of(device));
       kernels_.push_back(kernel);
     }
     n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool writes) {

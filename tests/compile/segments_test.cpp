@@ -145,6 +145,22 @@ TEST(Segments, MemoryIsLeftAloneWhileAnActionReadsIt) {
   }
 }
 
+// The meta device computes nothing that an action could read; those that read nothing are called.
+TEST(Segments, MetaCallsOnlyMarks) {
+  int marks = 0, reads = 0;
+  auto step = [&](const std::vector<Tensor>& in) {
+    Tensor y = in[0] * 2;
+    host_action([&](const KernelCall&) { ++reads; }, std::array{&y});
+    host_action([&](const KernelCall&) { ++marks; });
+    return std::vector{tanh(y)};
+  };
+  Tensor x = empty({8}, DType::f32, DeviceType::meta);
+  Compiled compiled(step, DeviceType::meta);
+  compiled({x}), compiled({x});
+  EXPECT_EQ(marks, 2);
+  EXPECT_EQ(reads, 0);
+}
+
 TEST(Segments, AnActionThatFailsFailsTheStepAndNotTheNext) {
   bool fails = true;
   int later = 0;
