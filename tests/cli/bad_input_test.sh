@@ -61,7 +61,7 @@ refused 2 'threads' $cpu --size tiny --threads 0
 refused 2 'accumulate' $cpu --size tiny --accumulate 0
 refused 2 'accumulate|pass step|forward' $cpu --size tiny --accumulate 2 --pass step,forward
 refused 2 'peer|accumulate 2' $cpu --size tiny --accumulate 2 --peer torch-best
-refused 2 'accumulate' compile model --size tiny --accumulate 2
+refused 2 'accumulate' compile model --size tiny --accumulate 0
 refused 2 'no-tune|CUDA' $cpu --size tiny --no-tune
 refused 2 'peer|flax' $cpu --size tiny --peer flax
 refused 2 'json|missing' $cpu --size tiny --json "$work/missing/dir/record.json"

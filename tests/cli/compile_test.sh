@@ -34,6 +34,11 @@ has "$work/out.txt" 'rms_norm_backward+cast in step/backward/layers.*/cast: '
 "$SINTER" compile model $shape --device cuda --pass forward,step --passes none,all > "$work/several.txt" 2> /dev/null
 [ "$(grep -c '^Compiled for cuda' "$work/several.txt")" -eq 4 ] || fail "two passes by two sets of compiler passes are not four tables"
 
+# A step of several micro-batches is what is compiled of each.
+"$SINTER" compile model $shape --device cuda --accumulate 3 > "$work/accumulate.txt" 2> /dev/null
+for part in 'first micro-batch' 'later micro-batches' 'last micro-batch'; do has "$work/accumulate.txt" "$part"; done
+[ "$(grep -c '^Compiled for cuda' "$work/accumulate.txt")" -eq 3 ] || fail "a step of three micro-batches is not three tables"
+
 # Who names naive attention gets it; long and causal it is cut into strips.
 long="--d-model 32 --d-ff 64 --layers 1 --heads 2 --vocab 97 --ctx 512 --batch 1 --device cuda --attention naive --explain"
 "$SINTER" compile model $long > "$work/naive.txt" 2> /dev/null
