@@ -17,7 +17,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # an installed sinter finds libcublasLt where the build found it
 
 # Source locations in snapshots and timelines name files as the source tree does, wherever it lies.
-add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>")
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>"
+                    "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=../=>")  # as a compiler cache may call them
 
 option(SINTER_WERROR "Treat warnings as errors" OFF)
 set(warnings -Wall -Wextra)

@@ -61,7 +61,7 @@ def check_layers(src, table):
 
 
 def check_compiled(src):
-    made = re.compile(r"\bcompile::Compiled\b(?!\s*[*&;])")
+    made = re.compile(r"\bcompile::Compiled\b(?!\s*[*&])")
     for path in sorted(p for p in src.rglob("*") if p.suffix in {".h", ".cpp"}):
         parts = path.relative_to(src).parts
         if parts[0] in {"compile", "train"} or path.stem == "attention_work":

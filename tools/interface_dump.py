@@ -75,6 +75,8 @@ GOOD = [
     "bench model --device cpu --size tiny --batch 1000000",
     "bench model --device cpu --size tiny --batch 1000000 --dry-run",
     "memory model --predict --size 2.7B --card T4-16",
+    "compile model --device cpu --size tiny --accumulate 2",
+    "memory model --predict --device cpu --size tiny --mode compiled --memory-budget 0.000001",
 ]
 CPU, SIZED, SMALL = "bench model --device cpu", "bench model --device cpu --size tiny", "--device cpu --size tiny"
 BAD = [
@@ -102,7 +104,7 @@ BAD = [
     f"memory model {SMALL} --snapshot WORK/s.txt", f"memory model {SMALL} --ctx 8,16 --snapshot WORK/s.pickle",
     "memory model --predict --card GTX", "memory model --predict --device cpu --card T4-16",
     f"memory model {SMALL} --largest 0", "memory model --predict --size tiny,mini --plot WORK/p.svg",
-    f"compile model {SMALL} --mode eager", f"compile model {SMALL} --accumulate 2", f"compile model {SMALL} --dump WORK/none/g.txt",
+    f"compile model {SMALL} --mode eager", f"compile model {SMALL} --dump WORK/none/g.txt",
     "precision --device tpu", "precision --seed x", "doctor --plot WORK/p.svg", "doctor --nosuch",
 ]
 

@@ -1,9 +1,9 @@
 // sinter for C++ programs: tensors and operations, the Transformer and its parts, training, and the laboratory's command
 // line for a model of your own (examples/).
 #pragma once
+#include "core/range.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
-#include "core/range.h"
 #include "train/trainer.h"
 
 namespace sinter {

@@ -71,7 +71,7 @@ void choose_gpu(int ordinal) {
   GpuChoice& c = gpu_choice();
   std::lock_guard lock(c.mutex);
   if (c.in_use && ordinal != c.ordinal)
-    fail(ErrorKind::usage, "--device " + gpu_name(ordinal) + ": this process already uses " + gpu_name(c.ordinal) +
+    fail(ErrorKind::usage, "--device " + gpu_name(ordinal) + ": this process has already taken " + gpu_name(c.ordinal) +
                                ", and a process uses one GPU; start another for this one");
   c.ordinal = ordinal;
 }

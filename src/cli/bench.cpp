@@ -67,7 +67,8 @@ void add_bench(CLI::App& app, Action& action, const MakeModel& make_model, bool 
       check_peers(flags->bench.peers, own_model);
       flags->bench.sweep = flags->model.sweep();
       check(flags->bench.peers.empty() || flags->bench.sweep.accumulate.value_or(1) == 1,
-            "--peer with --accumulate {}: the peers take a step of one batch", *flags->bench.sweep.accumulate);
+            "--peer with --accumulate {}: the peers take a step of one batch",
+            flags->bench.sweep.accumulate.value_or(1));
       if (flags->ablate) {
         check(flags->bench.sweep.mode.empty() && flags->bench.sweep.passes.empty(),
               "--ablate: it chooses --mode and --passes itself; leave them out");

@@ -33,6 +33,9 @@ void add_compile(CLI::App& app, Action& action, const MakeModel& make_model) {
   auto flags = std::make_shared<Flags>();
   add_model_flags(*model, flags->model, Passes::none);
   model->add_flag("--explain", flags->compile.explain, "also list what each pass did where")->group("Output");
+  add_text(*model, "--card", flags->compile.card,
+           "the GPU to compile for, with the kernels it has: T4-16, A100-40, … (default: the one here, or H200-141)",
+           "NAME", "Run");
   add_text(*model, "--dump", flags->compile.dump, "write the compiled graph to this file", "FILE.txt|.dot|.html|.json",
            "Output");
   add_output_flags(*model, flags->output, Plot::no);

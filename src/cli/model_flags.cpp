@@ -37,9 +37,9 @@ lab::SweepOptions ModelFlags::sweep() const {
     auto it = text.find(name);
     if (it != text.end() && !it->second.empty()) read(flag_of(name), it->second, field);
   });
-  if (given.device) given.device = device_of(*given.device);
-  if (config.empty()) return given;
-  return lab::overlaid(lab::read_config_file(config), given);
+  lab::SweepOptions all = config.empty() ? given : lab::overlaid(lab::read_config_file(config), given);
+  if (all.device) all.device = device_of(*all.device);
+  return all;
 }
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, Passes passes) {

@@ -41,19 +41,26 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
 
 void Executable::find_segments() {
   DeviceBackend& backend = backend_of(graph_.device);
+  std::vector<size_t> segment_of(graph_.nodes.size());
   bool wait_for_calls = false;
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& n = graph_.nodes[i];
     if (i == 0 || n.is_host() || segments_.back().host) segments_.push_back({i, i, n.is_host(), {}});
-    segments_.back().end = i + 1;
-    for (int w : n.waits)
-      if (graph_.nodes[size_t(w)].is_host()) segments_.back().waits.push_back(w);
+    Segment& s = segments_.back();
+    s.end = i + 1;
+    segment_of[i] = segments_.size() - 1;
+    for (int w : n.waits) {
+      size_t earlier = segment_of[size_t(w)];
+      if (segments_[earlier].host) s.waits.push_back(earlier);
+      else if (s.host) s.after = s.depends ? std::max(s.after, earlier) : earlier, s.depends = true;
+    }
     wait_for_calls = wait_for_calls || (n.is_host() && n.call.n_in + n.call.n_out > 0);
   }
   if (!wait_for_calls) return;
   begun_ = backend.create_event();
   for (Segment& s : segments_)
     if (!s.host) s.over = backend.create_event();
+  if (backend.captures()) action_stream_ = backend.create_stream();
 }
 
 bool Executable::is_captured() const {
@@ -109,6 +116,7 @@ Executable::~Executable() {
     if (s.over) backend.destroy_event(s.over);
   }
   if (begun_) backend.destroy_event(begun_);
+  if (action_stream_) backend.destroy_stream(action_stream_);
   for (void* stream : side_streams_)
     if (stream) backend.destroy_stream(stream);
 }
@@ -191,7 +199,10 @@ void Executable::capture(Segment& segment) {
   try {
     submit_in_lanes(segment);
   } catch (...) {
-    backend.destroy_captured(backend.end_capture(stream));
+    try {
+      backend.destroy_captured(backend.end_capture(stream));
+    } catch (...) {  // the first error is the one to report
+    }
     throw;
   }
   segment.captured = backend.end_capture(stream);
@@ -208,27 +219,25 @@ void Executable::launch(const Segment& segment) {
   }
 }
 
-// Its event is of the last segment whose results it needs; what ran before this step is behind the first.
+// An action waits for the last segment whose results it needs, and at least for what ran before this step. What it does on the device has a stream of its
+// own, and is over when it returns.
 void Executable::act(Segment& segment) {
   const Node& n = graph_.nodes[segment.begin];
-  RangeFollower place;
-  place.go_to(*n.range);
   if (n.call.n_in + n.call.n_out == 0) {
-    for (Interceptor* l = context().interceptor; l; l = l->next) l->replaying(*n.op);
-    (*n.action)(n.call);
-    for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
-    return;
+    RangeFollower place;
+    place.go_to(*n.range);
+    return (*n.action)(n.call);
   }
   if (graph_.device == DeviceType::meta) return;
-  void* event = begun_;
-  for (const Segment& s : segments_)
-    for (int w : n.waits)
-      if (s.over && s.begin <= size_t(w) && size_t(w) < s.end) event = s.over;
+  void* event = segment.depends ? segments_[segment.after].over : begun_;
   segment.number = actions_.add([this, &n, event] {
-    backend_of(graph_.device).synchronize_event(event);
+    DeviceBackend& backend = backend_of(graph_.device);
+    backend.synchronize_event(event);
+    Scoped<void*> stream(context().cuda_stream, action_stream_);
     RangeFollower place;
     place.go_to(*n.range);
     (*n.action)(n.call);
+    if (action_stream_) backend.synchronize(action_stream_);
   });
 }
 
@@ -238,11 +247,12 @@ void Executable::run() {
   void* stream = current_stream(graph_.device);
   bool captures = ran_ && capture_ && backend.captures();
   if (begun_) backend.record(begun_, stream);
+  auto changed = [&] {
+    for (Storage* s : written_) ++s->version;
+  };
   try {
     for (Segment& s : segments_) {
-      for (const Segment& earlier : segments_)
-        for (int w : s.waits)
-          if (earlier.begin == size_t(w)) actions_.wait(earlier.number);
+      for (size_t w : s.waits) actions_.wait(segments_[w].number);
       if (s.host) {
         act(s);
         continue;
@@ -256,10 +266,11 @@ void Executable::run() {
     actions_.wait_for_all();
   } catch (...) {
     actions_.give_up();
+    changed();  // some of it
     throw;
   }
   ran_ = true;
-  for (Storage* s : written_) ++s->version;
+  changed();
 }
 
 }  // namespace sinter::compile

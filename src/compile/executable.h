@@ -25,11 +25,13 @@ class Executable {
 
  private:
   struct Segment {
-    size_t begin, end;       // calls
-    bool host;               // a single one, which is a host action
-    std::vector<int> waits;  // host actions that must be over before it begins
+    size_t begin, end;          // calls
+    bool host;                  // a single one, which is a host action
+    std::vector<size_t> waits;  // segments that are host actions, which must be over before it begins
     void* captured = nullptr;
     void* over = nullptr;  // an event, where host actions wait for what calls compute
+    size_t after = 0;      // of a host action: the last segment whose results it needs …
+    bool depends = false;  // … if there is one
     int64_t number = 0;    // of a host action in this run's queue
   };
   void find_segments();
@@ -49,6 +51,7 @@ class Executable {
   std::vector<Tensor> outputs_;
   std::vector<Segment> segments_;
   void* begun_ = nullptr;               // an event: what host actions wait for at least
+  void* action_stream_ = nullptr;       // for what actions do on the device: segments may be being captured beside them
   void* side_streams_[max_lanes] = {};  // of all lanes but the first
   bool ran_ = false, has_addresses_ = false;
   HostQueue actions_;  // the first to go: they use the rest

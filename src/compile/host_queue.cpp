@@ -17,6 +17,7 @@ HostQueue::~HostQueue() {
 int64_t HostQueue::add(std::function<void()> action) {
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   std::lock_guard lock(mutex_);
+  if (error_) return ++over_, ++added_;  // it would come after one that has failed
   queue_.push_back(std::move(action));
   changed_.notify_all();
   return ++added_;

@@ -1,5 +1,5 @@
 // The contract between the engine and its kernels: every kernel on every backend is `void(const KernelCall&)`.
-// Plain data only, so that .cu files and the compiled executor can hold it.
+// Plain data only, so that .cu files can read it. Operands belong to whoever makes the call.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -43,10 +43,16 @@ struct TensorRef {
 struct Attrs {
   alignas(8) unsigned char bytes[64] = {};
 
-  template <class T> static Attrs of(const T& value) {
+  template <class T> [[gnu::always_inline]] static Attrs of(const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(bytes));
     Attrs a;
     std::memcpy(a.bytes, &value, sizeof(T));
+#if defined(__has_builtin) && !defined(__CUDACC__)
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(
+        reinterpret_cast<T*>(a.bytes));  // whose bytes are nobody's, and two calls are compared by theirs
+#endif
+#endif
     return a;
   }
   template <class T> const T& as() const {

@@ -137,6 +137,7 @@ void AttentionWork::replay(const Trainer::Mark& mark) {
   }
   mark_ = mark;
   (*compiled_)({});
+  mark_ = {};
   mark(both ? Phase::backward : Phase::forward);
 }
 

@@ -108,6 +108,7 @@ int bench_model(const BenchOptions& options, OutputOptions output, const MakeMod
   try {
     if (options.dry_run) {
       for (const MeasuredRun& c : runs) {
+        if (interrupted()) break;
         plan::Prediction need = plan::predict(c, target_of(c.device), make_model);
         record["results"].push_back(planned_result(c, need, plan::fit_of(need, backend_of(c.device).free_bytes())));
       }

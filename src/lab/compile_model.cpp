@@ -8,6 +8,7 @@
 #include "lab/bench_model.h"
 #include "lab/machine.h"
 #include "lab/record.h"
+#include "plan/gpus.h"
 #include "system/files.h"
 #include "system/units.h"
 #include "train/workload.h"
@@ -29,14 +30,21 @@ Json counted(const std::vector<std::string>& lines) {
   return j;
 }
 
-Json result_of(const MeasuredRun& c, const Trainer::Replayed& replayed) {
+Json result_of(const MeasuredRun& c, const DeviceInfo& on, const Trainer::Replayed& replayed) {
   const compile::Compilation& compilation = replayed.compiled->compilation();
-  Json r = {{"size", c.model.name},       {"device", name_of(c.device)},
-            {"dtype", c.precision.name},  {"attention", name_of(c.model.attention.kind)},
-            {"pass", name_of(c.pass)},    {"batch", c.batch},
-            {"accumulate", c.accumulate}, {"part", replayed.part},
-            {"ctx", c.model.ctx},         {"status", "ok"},
-            {"config", to_json(c)},       {"compiled", compilation_json(compilation, compilation.time)}};
+  Json r = {{"size", c.model.name},
+            {"device", name_of(c.device)},
+            {"dtype", c.precision.name},
+            {"attention", name_of(c.model.attention.kind)},
+            {"pass", name_of(c.pass)},
+            {"batch", c.batch},
+            {"accumulate", c.accumulate},
+            {"part", replayed.part},
+            {"compiled_for", on.name},
+            {"ctx", c.model.ctx},
+            {"status", "ok"},
+            {"config", to_json(c)},
+            {"compiled", compilation_json(compilation, compilation.time)}};
   Json& passes = r["compiled"]["passes"];
   for (size_t i = 0; i < passes.size(); ++i) {
     passes[i]["did"] = counted(compilation.reports[i].lines);
@@ -58,7 +66,10 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   sweep.mode = {"compiled"};
   sweep.no_tune = {};  // of a record: it says how to run it
   sweep = with_defaults(sweep);
-  DeviceInfo on = imagined_device(*sweep.device);
+  set_up_process(sweep);
+  check(options.card.empty() || *sweep.device != "cpu", "--card {}: a GPU, but --device is cpu; use --device cuda",
+        options.card);
+  DeviceInfo on = options.card.empty() ? imagined_device(*sweep.device) : plan::card_named(options.card).info();
   std::vector<MeasuredRun> runs = expand(sweep, on);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());
@@ -72,9 +83,11 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
     MetaTarget target(on);
     Workload work(c, DeviceType::meta, make_model);
     work.run();
-    for (const Trainer::Replayed& r : work.trainer().replayed()) record["results"].push_back(result_of(c, r));
-    if (!options.dump.empty())
-      dump = compile::dump_text(*work.compilation(), "sinter compile model: " + c.text(), options.dump);
+    for (const Trainer::Replayed& r : work.trainer().replayed()) record["results"].push_back(result_of(c, on, r));
+    if (options.dump.empty()) continue;
+    std::string part = work.trainer().replayed().back().part;
+    dump = compile::dump_text(*work.compilation(),
+                              "sinter compile model: " + c.text() + (part.empty() ? "" : ", " + part), options.dump);
   }
   write_output(output, record);
   if (!options.dump.empty()) write_file(options.dump, dump);

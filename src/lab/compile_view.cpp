@@ -13,9 +13,12 @@ View compile_view(const Json& record) {
     const Json& c = r.at("compiled");
     Table t;
     std::string passes = r.at("config").value("passes", "all");
-    t.title = "Compiled for " + r.value("device", "?") + ": " + config_text(r) +
-              (passes == "all" ? "" : ", passes " + passes) +
-              (r.value("part", "").empty() ? "" : ": " + r.value("part", ""));
+    t.title =
+        "Compiled for " + r.value("device", "?") +
+        (r.value("device", "") == "cuda" && r.contains("compiled_for") ? " (" + r.value("compiled_for", "") + "): "
+                                                                       : ": ") +
+        config_text(r) + (passes == "all" ? "" : ", passes " + passes) +
+        (r.value("part", "").empty() ? "" : ": " + r.value("part", ""));
     t.columns = {{"pass", true},         {"calls before"}, {"after"},
                  {"bytes moved before"}, {"after"},        {"what it does", true}};
     for (const Json& p : c.at("passes"))

@@ -38,14 +38,12 @@ class Ranges {
 
 }  // namespace
 
-Json timeline_json(const plan::Walk& run, const RunConfig& c, bool predicted) {
+Json timeline_json(const plan::Walk& run, const RunConfig& c, const std::string& device, bool predicted) {
   int64_t origin = run.phases.front().begin_ns;
   auto us = [&](int64_t ns) { return double(ns - origin) / 1e3; };
   Json t = {{"title", c.text()},
             {"predicted", predicted},
-            {"device", !predicted                     ? backend_of(c.device).info().name
-                       : c.device == DeviceType::cuda ? "a CUDA GPU"
-                                                      : "the CPU"},
+            {"device", device},
             {"duration_us", us(run.phases.back().end_ns)},
             {"capacity", run.memory.memory_bytes > 0 ? Json(run.memory.memory_bytes) : Json()},
             {"clock", predicted ? "time of the dry run, which computes nothing: order and proportion, not duration"

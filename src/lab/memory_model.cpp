@@ -50,7 +50,7 @@ Json cards_json(const MeasuredRun& c, const plan::Prediction& need, const std::s
     DeviceInfo info = known->info();
     bool ok = plan::fits(c, info, make_model);
     std::string name = known->card;
-    if (std::string missing = plan::missing_on(info, c); !missing.empty()) name += " (has no " + missing + ")";
+    if (std::string lacks = plan::missing_on(info, c); !lacks.empty()) name += " (has no " + lacks + ")";
     (ok ? fitting : missing).push_back(name);
     if (!ok && wanted.empty() && !cuda_backend()) card = info;
   }
@@ -111,9 +111,9 @@ void add_prediction(Json& r, const MeasuredRun& c, const plan::Walk& run, const 
 std::optional<Json> run_one(const MeasuredRun& c, const DeviceInfo& on, const MemoryOptions& options, bool alone,
                             const MakeModel& make_model, std::string& snapshot) {
   plan::Prediction need = plan::predict(c, on, make_model);
-  if (need.walk.interrupted) return {};
   plan::Fit fit{true, 0, "", ""};
-  if (!options.predict) fit = plan::fit_of(need, backend_of(c.device).free_bytes());
+  if (options.predict) fit = {need.refused.empty(), 0, need.refused, ""};
+  else fit = plan::fit_of(need, backend_of(c.device).free_bytes());
   bool dry = options.predict || !fit.fits;
   restart_product_tuning();
   std::optional<plan::Walk> measured;
@@ -124,7 +124,7 @@ std::optional<Json> run_one(const MeasuredRun& c, const DeviceInfo& on, const Me
   if (!dry) add_tuning(r, product_tuning());
   if (!fit.fits) r["status"] = "oom", r["reason"] = fit.reason;
   if (!dry && run.out_of_memory.empty()) add_prediction(r, c, run, need);
-  if (alone) r["timeline"] = timeline_json(run, c, dry);
+  if (alone) r["timeline"] = timeline_json(run, c, on.name, dry);
   if (!options.snapshot.empty())
     snapshot = options.snapshot.ends_with(".pickle") ? to_pickle(run.memory) : to_json(run.memory);
   return r;
@@ -152,7 +152,9 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
   sweep = with_defaults(sweep);
   set_up_process(sweep);
-  if (!options.card.empty()) check(*sweep.device != "cpu", "--card {}: a GPU, but --device is cpu", options.card);
+  if (!options.card.empty())
+    check(*sweep.device != "cpu", "--card {}: a GPU, but this would run on the CPU; add --predict, or --device cuda",
+          options.card);
   std::optional<DeviceInfo> imagined;  // what is predicted for
   if (!options.card.empty()) imagined = plan::card_named(options.card).info();
   else if (options.predict) imagined = imagined_device(*sweep.device);
@@ -167,6 +169,7 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   catch_interrupts();
   std::string snapshot;
   for (const MeasuredRun& c : runs) {
+    if (interrupted()) break;
     progress.now(c.text());
     std::optional<Json> r =
         run_one(c, options.predict ? *imagined : target_of(c.device), options, runs.size() == 1, make_model, snapshot);

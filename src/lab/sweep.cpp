@@ -5,6 +5,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "backend/cuda/cuda.h"
 #include "core/check.h"
+#include "plan/fit.h"
 #include "plan/gpus.h"
 
 namespace sinter::lab {
@@ -66,10 +67,10 @@ void check_run(const MeasuredRun& c, const SweepOptions& o) {
   check(largest < 1e15, "--batch {} with --ctx {} makes tensors of {:.1e} elements; use smaller ones", c.batch, m.ctx,
         largest);
   check(!o.max_ctx || m.ctx <= *o.max_ctx,
-        "--ctx {}: the configuration file allows at most {} (max_position_embeddings)", m.ctx, *o.max_ctx);
+        "--ctx {}: the configuration file allows at most {} (max_position_embeddings)", m.ctx, o.max_ctx.value_or(0));
   check(!o.max_token_id || m.vocab > *o.max_token_id,
         "--vocab {} is too small for token id {} of the configuration file; use --vocab {} or more", m.vocab,
-        *o.max_token_id, *o.max_token_id + 1);
+        o.max_token_id.value_or(0), o.max_token_id.value_or(0) + 1);
 }
 
 void choose(MeasuredRun& c, const DeviceInfo& on, AttentionKind wanted, bool deterministic) {
@@ -245,7 +246,9 @@ std::vector<MeasuredRun> expand(const SweepOptions& o, const std::optional<Devic
                   run.warmup = warmup, run.steps = *o.steps, run.no_tune = o.no_tune.value_or(false);
                   choose(run, on, attention_named(attention), o.deterministic.value_or(false));
                   check_run(run, o);
-                  if (!imagined) check_supported(run.precision, on);
+                  // Of a card one may ask what it lacks; plan::missing_on says so.
+                  bool lacks = imagined && !plan::missing_on(on, run).empty();
+                  if (!lacks) check_supported(run.precision, on);
                   runs.push_back(std::move(run));
                 }
   }

@@ -8,7 +8,7 @@
 namespace sinter {
 namespace {
 
-const DeviceInfo* target_of_meta = nullptr;  // null: the CPU
+thread_local const DeviceInfo* target_of_meta = nullptr;  // null: the CPU
 
 // Each call asks for the backend: it may be the first of a thread (Note [One GPU] in backend/device.h).
 CachingAllocator::Source source_of(DeviceType device) {

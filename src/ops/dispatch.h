@@ -21,7 +21,7 @@ template <class... T> Outputs dispatch(const OpDef& op, const Attrs& attrs, cons
   return dispatch_op(op, ptrs, attrs);
 }
 
-// Sees every call. The tape, the tracer and the profiler are interceptors.
+// Sees every call. The profiler and the cost counter are interceptors.
 class Interceptor {
  public:
   // Just before the kernel is called; not for views, nor on the meta device.
@@ -54,8 +54,8 @@ class Listening {
 // Note [Host actions]: something the host does in the middle of a step, such as a collective that is staged through its memory, or a look at the clock. It is
 // called with what it reads as inputs and what it writes as outputs (what it changes is both), once calls before it have written that. Eager mode waits for
 // the device, and for the action. A compiled step is cut there: no call moves across, but the action waits only for the calls that it depends on, runs on a
-// thread of its own, and is waited for only by calls that touch its operands, and at the end. Without operands it waits for nothing: it is called as soon as all
-// before it has been submitted. The meta device calls only those, and a trace none.
+// thread of its own, and is waited for only by calls that touch its operands, and at the end. What it does on the device
+// is over when it returns. Without operands it waits for nothing: it is called as soon as all before it has been submitted. The meta device calls only those, and a trace none.
 using HostAction = std::function<void(const KernelCall&)>;
 void host_action(HostAction action, TensorPtrs reads = {}, TensorPtrs writes = {});
 

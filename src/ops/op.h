@@ -129,7 +129,7 @@ struct OpDef {
   void (*grad)(GradCall&) = nullptr;  // null: not differentiable
   Cost (*cost)(const OpCall&, const Outputs&) = nullptr;
   int64_t (*workspace)(const KernelCall&, DeviceType) = nullptr;
-  Kernel KernelTable::*kernel = nullptr;  // null for views
+  Kernel KernelTable::*kernel = nullptr;  // null for views and host actions
   int variant = 0;
   OpKind kind = OpKind::opaque;
   AutocastPolicy autocast = AutocastPolicy::none;
@@ -145,7 +145,8 @@ struct OpDef {
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;
   // Adds its steps, which the compiler may join with others; false if the call is one that it cannot write so. Null: there is no program.
   bool (*row_program)(RowProgram&) = nullptr;
-  const OpDef* with_product = nullptr;  // of an update: the op that also computes the product that is its gradient
+  const OpDef* with_product =
+      nullptr;  // of an update with AdamW's operands: the op that also computes the product that is its gradient
   std::vector<Sample> samples = {};
   Place where = Place::here();  // of its definition
 

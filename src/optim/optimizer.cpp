@@ -19,7 +19,12 @@ Optimizer::Optimizer(Parameters& parameters, const OptimizerOptions& options, st
 }
 
 Optimizer::~Optimizer() {
-  for (size_t i = 0; i < allocated_; ++i) parameters_.remove_role(moments_[i]);
+  for (size_t i = 0; i < allocated_; ++i)
+    for (const Parameters::Role& r : parameters_.roles())
+      if (r.name == moments_[i]) {
+        parameters_.remove_role(r.name);
+        break;
+      }
 }
 
 void Optimizer::allocate() {

@@ -24,14 +24,16 @@ int64_t typical_outside_bytes() { return 534 * mib; }
 int64_t device_need(const Prediction& need) { return need.reserved() + typical_outside_bytes(); }
 
 std::string missing_on(const DeviceInfo& card, const RunConfig& c) {
-  if (card.compute_capability >= 80) return "";
+  if (card.type != DeviceType::cuda || card.compute_capability >= 80) return "";
   if (c.precision.compute == DType::bf16 || c.precision.math == MathMode::tf32) return c.precision.name;
   bool flash = c.model.attention.kind == AttentionKind::flash || c.model.attention.kind == AttentionKind::portable;
   return flash ? "flash attention" : "";
 }
 
 bool fits(const RunConfig& c, const DeviceInfo& card, const MakeModel& make_model) {
-  return missing_on(card, c).empty() && device_need(predict(c, card, make_model)) <= card.memory_bytes;
+  if (!missing_on(card, c).empty()) return false;
+  Prediction p = predict(c, card, make_model);
+  return p.refused.empty() && device_need(p) <= card.memory_bytes;
 }
 
 std::string cheapest_change(const RunConfig& original, const DeviceInfo& card, const MakeModel& make_model) {
@@ -73,7 +75,7 @@ std::string cheapest_change(const RunConfig& original, const DeviceInfo& card, c
     smaller.attention = c.model.attention;
     c.model = smaller;
     Prediction p = predict(c, card, make_model);
-    if (p.walk.parameters < parameters && device_need(p) <= card.memory_bytes)
+    if (p.walk.parameters < parameters && p.refused.empty() && device_need(p) <= card.memory_bytes)
       return fmt::format("{}--size {}{}", flags, size, custom ? " in place of the shape flags" : "");
   }
   return "";

@@ -17,7 +17,7 @@
 #include "system/cache_files.h"
 #include "system/files.h"
 #include "system/host.h"
-#include "train/trainer.h"
+#include "train/precision.h"
 
 namespace sinter::plan {
 namespace {

@@ -60,10 +60,6 @@ std::string source_of(const RangeNode& op) {
   return n.parent ? fmt::format("{}:{}", n.where.file, n.where.line) : "";
 }
 
-}  // namespace
-
-namespace {
-
 Walk walk_on(DeviceType where, const RunConfig& c, const MakeModel& make_model) {
   CachingAllocator& allocator = allocator_of(where);
   allocator.release_cached();
@@ -76,7 +72,7 @@ Walk walk_on(DeviceType where, const RunConfig& c, const MakeModel& make_model) 
     int64_t end = steady_ns();
     w.phases.push_back({name, begin, end});
     begin = end;
-    if (interrupted()) throw Interrupted{};
+    if (where != DeviceType::meta && interrupted()) throw Interrupted{};  // a prediction is whole, and soon there
   };
   auto keep_events = [&] {
     w.memory.segments = allocator.segments();
@@ -126,7 +122,9 @@ Walk walk(const RunConfig& c, const MakeModel& make_model) { return walk_on(c.de
 
 Walk walk_on_meta(const RunConfig& c, const DeviceInfo& on, const MakeModel& make_model) {
   MetaTarget target(on);
-  return walk_on(DeviceType::meta, c, make_model);
+  Walk w = walk_on(DeviceType::meta, c, make_model);
+  w.memory.memory_bytes = on.memory_bytes;
+  return w;
 }
 
 std::vector<PhaseUsage> usage_by_phase(const Walk& run) {

@@ -31,11 +31,6 @@ class CostCounter : public Interceptor {
   void replayed(const OpDef&, const Cost& c, double bytes) override {
     by_range[Range::current().id].add({1, c.matmul_flops, c.executed(), c.other_flops, bytes});
   }
-  OpCost total() const {
-    OpCost sum;
-    for (const auto& [range, cost] : by_range) sum.add(cost);
-    return sum;
-  }
   std::map<uint32_t, OpCost> by_range;  // ranges of kind op
 };
 

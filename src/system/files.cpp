@@ -74,9 +74,11 @@ class Temporary {
     static std::atomic<unsigned> count;
     for (;;) {
       std::string path = fmt::format("{}.tmp{}.{}", target_, getpid(), count++);
-      int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+      int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
       if (fd < 0 && errno == EEXIST) continue;  // of a process that had our number and was killed
       if (fd >= 0) path_ = path;
+      if (struct stat old; fd >= 0 && stat(target_.c_str(), &old) == 0) [[maybe_unused]]
+        int kept = fchmod(fd, old.st_mode & 07777);  // as far as we may
       return fd;
     }
   }

@@ -61,7 +61,8 @@ template <class F> void for_each_group(const std::string& root, const std::strin
   std::string path = own_group(root, controller);
   while (path.size() > 1) {
     f(mount + path);
-    path.resize(path.rfind('/'));
+    size_t slash = path.rfind('/');
+    path.resize(slash == std::string::npos ? 0 : slash);
   }
   f(mount);
 }

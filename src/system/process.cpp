@@ -94,6 +94,11 @@ struct Image {
 [[noreturn]] void become(const Image& image) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != image.parent) _exit(127);  // the parent ended before we had asked
+  // What we ignore or hold back, it should not: it could not be stopped.
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (int s : {SIGTERM, SIGCHLD, SIGPIPE}) signal(s, SIG_DFL);
   bool ready = dup2(image.nothing, STDIN_FILENO) >= 0 && (image.output < 0 || dup2(image.output, STDOUT_FILENO) >= 0) &&
                (!image.quiet || dup2(image.nothing, STDERR_FILENO) >= 0);
   int error = ready ? ENOENT : errno;
@@ -162,9 +167,12 @@ bool ChildProcess::read_output() {
 
 bool ChildProcess::has_ended() {
   int status = 0;
-  if (ended_ || waitpid(pid_, &status, WNOHANG) != pid_) return ended_;
+  if (ended_) return true;
+  pid_t got = waitpid(pid_, &status, WNOHANG);
+  if (got == 0 || (got < 0 && errno == EINTR)) return false;
   if (output_ >= 0) read_output();
-  result_.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  // Where SIGCHLD is ignored, which a program inherits, the kernel keeps no status of a child that has gone.
+  result_.exit_code = got < 0 ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return ended_ = true;
 }
 

@@ -102,7 +102,7 @@ Tensor Trainer::run(Pass pass, Part part, const Batch& batch, const Mark& mark) 
 Tensor Trainer::run(Pass pass, std::span<const Batch> batches, const Mark& mark) {
   check(!batches.empty(), "a pass needs at least one micro-batch");
   std::optional<Range> range;
-  if (pass == Pass::step) range.emplace("step");
+  if (pass == Pass::step) range.emplace("step", RangeKind::module, Place::here());
   bool whole = options_.compiled || batches.size() > 1;
   Mark phases = whole ? Mark() : mark;
   Tensor result;
@@ -132,7 +132,7 @@ double Trainer::step(std::span<const Batch> micro_batches, double learning_rate)
 
 compile::Graph Trainer::trace(Pass pass, const Batch& batch) {
   std::optional<Range> range;
-  if (pass == Pass::step) range.emplace("step");
+  if (pass == Pass::step) range.emplace("step", RangeKind::module, Place::here());
   make_what_lasts(pass);
   auto traced = [&](const std::vector<Tensor>& in) { return std::vector{submit(pass, only, {in[0]}, {})}; };
   return compile::trace(traced, {batch.ids}, options_.device);

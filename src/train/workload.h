@@ -8,10 +8,9 @@ class Workload {
  public:
   Workload(const RunConfig& config, DeviceType where, const MakeModel& make_model);
 
-  void run(const Trainer::Mark& mark = {});                     // one pass
-  void forward() { trainer_.run(Pass::forward, batches_[0]); }  // whatever the pass
-  const Tensor& loss() const { return loss_; }                  // of the last pass; undefined after a forward pass
-  const compile::Compilation* compilation() const;              // of a pass's end; null: eager
+  void run(const Trainer::Mark& mark = {});         // one pass
+  const Tensor& loss() const { return loss_; }      // of the last pass; undefined after a forward pass
+  const compile::Compilation* compilation() const;  // of a pass's end; null: eager
   Trainer& trainer() { return trainer_; }
   const Trainer& trainer() const { return trainer_; }
 

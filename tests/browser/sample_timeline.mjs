@@ -5,8 +5,8 @@
 const kib = 1024;
 
 const sources = {
-  step: ["src/lab/workload.cpp", 20], forward: ["src/lab/workload.cpp", 31], backward: ["src/autograd/backward.cpp", 88],
-  optimizer: ["src/optim/adamw.cpp", 54], init: ["src/lab/workload.cpp", 12], embedding: ["src/nn/transformer.cpp", 40],
+  step: ["src/train/trainer.cpp", 20], forward: ["src/train/trainer.cpp", 31], backward: ["src/autograd/backward.cpp", 88],
+  optimizer: ["src/optim/adamw.cpp", 54], init: ["src/train/trainer.cpp", 12], embedding: ["src/nn/transformer.cpp", 40],
   attn: ["src/nn/attention.cpp", 33], ffn: ["src/nn/ffn.cpp", 21], head: ["src/nn/transformer.cpp", 77],
 };
 

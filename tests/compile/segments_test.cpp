@@ -27,13 +27,12 @@ Tensor values(const Dims& dims, uint64_t seed, DeviceType device = cpu) {
 
 // out = in + 1, by way of the host's memory.
 void add_one(DeviceType device, const KernelCall& call) {
-  static thread_local void* stream = backend_of(device).create_stream();
   std::vector<float> host(size_t(numel(call.in[0])));
   DeviceBackend& backend = backend_of(device);
+  void* stream = current_stream(device);
   backend.copy_to_host(host.data(), call.in[0].data, host.size() * sizeof(float), stream);
   for (float& x : host) x += 1;
   backend.copy_from_host(call.out[0].data, host.data(), host.size() * sizeof(float), stream);
-  backend.synchronize(stream);
 }
 
 void expect_values_through_the_host(DeviceType device) {
@@ -59,6 +58,32 @@ TEST(Segments, ValuesPassThroughTheHost) { expect_values_through_the_host(cpu); 
 TEST(SegmentsGpu, ValuesPassThroughTheHost) {
   SINTER_REQUIRE_GPU();
   expect_values_through_the_host(DeviceType::cuda);
+}
+
+// What an action does with our own calls runs beside segments that are being captured.
+TEST(SegmentsGpu, ActionsMayUseTheDevice) {
+  SINTER_REQUIRE_GPU();
+  constexpr DeviceType cuda = DeviceType::cuda;
+  Tensor seen = zeros({100}, DType::f32, cuda);
+  auto step = [&](const std::vector<Tensor>& in) {
+    Tensor y = in[0] * 2;
+    host_action(
+        [&](const KernelCall&) {
+          fill(seen, item(sum(seen)) + 1);
+          synchronize(cuda);
+        },
+        std::array{&y});
+    return std::vector{affine(tanh(in[0]), 2, 1)};
+  };
+  Tensor x = values({100}, 1, cuda);
+  Compiled compiled(step, cuda);
+  double expected = 0;
+  for (int i = 0; i < 5; ++i) {
+    compiled({x});
+    expected = 100 * expected + 1;
+    EXPECT_FLOAT_EQ(float(to_vector(seen)[0]), float(expected));
+  }
+  EXPECT_EQ(compiled.compilation().executable->captured_pieces(), 2u);
 }
 
 // Those without operands are called in their order, as calls are submitted.
@@ -289,8 +314,10 @@ TEST(HostQueue, RunsInOrderAndGivesUp) {
   ASSERT_EQ(done.size(), 100u);
   EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
   queue.add([] { throw std::runtime_error("first"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one that comes after the failure is dropped too
   int64_t last = queue.add([&done] { done.clear(); });
   EXPECT_THROW(queue.wait(last), std::runtime_error);
+  EXPECT_EQ(done.size(), 100u);
   queue.give_up();
   queue.add([&done] { done.push_back(-1); });
   queue.wait_for_all();

@@ -3,6 +3,7 @@
 
 #include "nn/transformer.h"
 #include "ops/table.h"
+#include "plan/fit.h"
 #include "plan/gpus.h"
 #include "support/values.h"
 
@@ -57,6 +58,18 @@ TEST(Prediction, HoldsNothingThatTheCardCannotRun) {
         }
     }
   }
+}
+
+TEST(Prediction, ABudgetThatCannotBeKeptFitsNowhere) {
+  RunConfig c = compiled_step("bf16", AttentionKind::automatic, 256);
+  DeviceInfo card = card_named("H200-141").info();
+  EXPECT_TRUE(fits(c, card, make_transformer));
+  c.memory_budget = 1e-6;
+  Prediction p = predict(c, card, make_transformer);
+  EXPECT_TRUE(mentions(p.refused, {"--memory-budget"}));
+  EXPECT_GT(p.bytes(), 0) << "what it needs without one";
+  EXPECT_FALSE(fit_of(p, INT64_MAX).fits);
+  EXPECT_FALSE(fits(c, card, make_transformer));
 }
 
 TEST(Prediction, DependsOnTheCard) {

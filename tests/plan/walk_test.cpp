@@ -128,6 +128,9 @@ TEST(Walk, TheLargestAreNamedWithTheirPlace) {
     EXPECT_EQ(held[i].source.compare(0, 18, "src/nn/layers.cpp:"), 0) << held[i].source;
   }
   EXPECT_TRUE(gate_up);
+  c.mode = Mode::compiled;
+  for (const HeldAtPeak& h : held_at_peak(walk(c, make_transformer)))
+    EXPECT_EQ(h.source.compare(0, 4, "src/"), 0) << h.range << ": " << h.source;
 }
 
 // Keeps a tensor of every forward pass.
@@ -158,7 +161,7 @@ TEST(Walk, TheTimelineAddsUpToThePeak) {
   for (DeviceType where : {DeviceType::cpu, DeviceType::meta}) {
     Walk run = where == DeviceType::cpu ? walk(c, make_transformer)
                                         : walk_on_meta(c, target_of(DeviceType::cpu), make_transformer);
-    Json t = lab::timeline_json(run, c, where == DeviceType::meta);
+    Json t = lab::timeline_json(run, c, "the CPU", where == DeviceType::meta);
     std::map<double, int64_t> change;
     for (size_t i = 0; i < t["begin"].size(); ++i) {
       change[t["begin"][i]] += t["bytes"][i].get<int64_t>();

@@ -127,6 +127,15 @@ TEST(Process, IsOverWhenItEndsAndNotWhenItsPipeDoes) {
 
 TEST(Process, MayCloseItsOutputAndStay) { EXPECT_EQ(shell("echo text; exec >&-; sleep 0.1; exit 5").exit_code, 5); }
 
+// Ignoring SIGCHLD is inherited; the kernel then forgets how children ended.
+TEST(Process, EndsAlsoWhereSigchldIsIgnored) {
+  auto before = std::signal(SIGCHLD, SIG_IGN);
+  ProcessResult r = shell("echo text; exit 3");
+  std::signal(SIGCHLD, before);
+  EXPECT_EQ(r.output, "text\n");
+  EXPECT_EQ(r.exit_code, 127) << "not known";
+}
+
 TEST(Process, CanBeWaitedForLater) {
   ChildProcess child({"sh", "-c", "echo $$; while :; do sleep 0.01; done"});
   EXPECT_TRUE(exists(child.pid()));

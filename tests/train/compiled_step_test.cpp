@@ -133,6 +133,7 @@ TEST(CompiledStep, KeepsTheOrderThatMattersBetweenLanes) {
   };
   for (const Case& k : cases) {
     check(k, older_gpu(), 11);
+    check(k, hopper_gpu(), 1);                // with folded updates
     check(k, target_of(DeviceType::cpu), 1);  // updates alone
   }
 }

@@ -113,6 +113,35 @@ TEST(Trainer, TwoThreadsTrainSideBySide) {
   EXPECT_TRUE(near(two, alone, 1e-3, 1e-4));
 }
 
+// Every pass, over one batch and over several, eager and compiled: the mean loss of the whole, and its gradient.
+TEST(Trainer, PassesAgreeOverMicroBatchesAndModes) {
+  Batch b = random_batch(4, 12, 61, 7, DeviceType::cpu);
+  std::vector<Batch> quarters;
+  for (int64_t i = 0; i < 4; ++i) quarters.push_back({slice(b.ids, 1, i, 1)});
+  Trainer reference = trainer_of(little(), "fp64");
+  double loss = item(reference.run(Pass::forward_backward, b));
+  Values gradient = to_vector(reference.parameters().grad()), logits = to_vector(reference.run(Pass::forward, b));
+  Values last(logits.end() - int64_t(logits.size()) / 4, logits.end());
+  for (bool compiled : {false, true}) {
+    TrainerOptions o;
+    o.precision = precision_named("fp64");
+    o.seed = 1;
+    if (compiled) o.compiled.emplace();
+    Trainer t(little(), o, make_transformer);
+    for (int again = 0; again < 2; ++again) {
+      SCOPED_TRACE(compiled ? "compiled" : "eager");
+      EXPECT_NEAR(item(t.run(Pass::evaluate, b)), loss, 1e-12);
+      EXPECT_NEAR(item(t.run(Pass::evaluate, quarters)), loss, 1e-12);
+      EXPECT_NEAR(item(t.run(Pass::forward_backward, b)), loss, 1e-12);
+      EXPECT_TRUE(near(to_vector(t.parameters().grad()), gradient, 0, 1e-12));
+      EXPECT_NEAR(item(t.run(Pass::forward_backward, quarters)), loss, 1e-12);
+      EXPECT_TRUE(near(to_vector(t.parameters().grad()), gradient, 0, 1e-12));
+      EXPECT_TRUE(near(to_vector(t.run(Pass::forward, b)), logits, 0, 1e-12));
+      EXPECT_TRUE(near(to_vector(t.run(Pass::forward, quarters)), last, 0, 1e-12)) << "those of the last";
+    }
+  }
+}
+
 TEST(Trainer, PassesLeaveNoTape) {
   Trainer t = trainer_of(little(), "fp32");
   Batch b = random_batch(2, 12, 61, 7, DeviceType::cpu);

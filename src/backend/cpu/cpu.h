@@ -1,4 +1,4 @@
-// Facts about the CPU backend, for `sinter info` and benchmark records.
+// Facts about the CPU backend, for `sinter doctor` and benchmark records.
 #pragma once
 #include <string>
 

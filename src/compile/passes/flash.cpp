@@ -24,6 +24,7 @@ void replace(Graph& graph, const SpelledAttention& a, bool deterministic, Replac
                                  MemoryCategory::activation, range);
   Node forward = new_call(graph, ops::attention, range, Attrs::of(attrs), {a.q, a.k, a.v}, {a.o, statistics}, math);
   forward.cost = attention_cost(a.q.ref, a.k.ref, attrs, 2);
+  forward.segment = node(a.scores).segment;
   with.put(a.values, std::move(forward));
   with.drop(a.calls());
   if (!a.has_backward()) return;
@@ -50,6 +51,7 @@ void replace(Graph& graph, const SpelledAttention& a, bool deterministic, Replac
       new_call(graph, ops::attention_backward, range, Attrs::of(attrs), {a.q, a.k, a.v, a.o, statistics, a.grad_o},
                {grads[0].written, grads[1].written, grads[2].written}, math);
   backward.cost = attention_cost(a.q.ref, a.k.ref, attrs, 5);
+  backward.segment = node(a.softmax_backward).segment;
   with.put_first(first, std::move(backward));
 }
 

@@ -132,6 +132,7 @@ Report passes::fold(Graph& graph, const PassOptions&) {
       Node n = new_call(graph, *with_product, range_above(f.ranges, with_product->name),
                         Attrs::of(AdamWProductAttrs{update.call.attrs.as<AdamWAttrs>()}), f.operands, {});
       n.cost = f.cost, n.bytes = f.bytes;
+      n.segment = update.segment;
       with.put_after(f.last, n);
       with.drop(f.gradients);
     }

@@ -159,6 +159,7 @@ Node FusionGroup::finish(Graph& graph, const std::function<bool(const Operand&)>
     fused.add_output(p.operand, p.ref);
     fused.bytes += bytes(p.ref);
   }
+  fused.segment = graph.nodes[members_.front()].segment;
   for (size_t m : members_) fused.cost.other_flops += graph.nodes[m].cost.other_flops;
   fused.call.attrs = Attrs::of(FusedAttrs{program.get()});
   graph.programs.push_back(program);

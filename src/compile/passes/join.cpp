@@ -221,6 +221,7 @@ void make_one(Graph& graph, const std::vector<Product>& run, int first, int last
              : form == Form::weight_grad ? call(columns, shared, stacked)
                                          : call(columns, stacked, shared);
   all.cost = cost;
+  all.segment = graph.nodes[size_t(form == Form::forward ? last : first)].segment;
   report.lines.push_back(fmt::format("{} are one: {:.0f} bytes saved", fmt::join(names, ", "), bytes - all.bytes));
   for (const Product& p : run) {
     Node& gone = graph.nodes[size_t(p.call)];

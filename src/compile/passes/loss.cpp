@@ -69,6 +69,7 @@ Report passes::loss(Graph& graph, const PassOptions&) {
     Node both = new_call(graph, ops::cross_entropy_in_place, range, {}, {input(f, 0), input(f, 1), input(b, 3)},
                          {output(f, 0)});
     both.cost = {0, f.cost.other_flops + b.cost.other_flops};
+    both.segment = f.segment;
     with.put(backward, std::move(both));
     with.drop({forward, backward});
     int64_t moved = f.in[0].offset - b.out[0].offset;
