@@ -108,7 +108,8 @@ refused 2 'snapshot|.pickle' memory model --device cpu --size tiny --snapshot "$
 refused 2 'snapshot|one configuration' memory model --device cpu --size tiny --ctx 8,16 --snapshot "$work/s.pickle"
 refused 2 'snapshot|missing' memory model --device cpu --size tiny --snapshot "$work/missing/s.pickle"
 refused 2 'card|GTX|4090-24' memory model --predict --card GTX
-refused 2 'card|cpu' memory model --predict --device cpu --card T4-16
+refused 2 'card|CPU|device cuda' memory model --predict --device cpu --card T4-16
+refused 2 'card|device is cpu' compile model --device cpu --card T4-16
 refused 2 'largest' memory model --device cpu --size tiny --largest 0
 refused 2 'plot|one configuration' memory model --predict --size tiny,mini --plot "$work/p.svg"
 
