@@ -19,7 +19,7 @@ bool chosen(int ordinal) {
 }
 
 // In a child: the choice is the process's. Where an earlier test used a GPU, it inherits that this one is settled.
-TEST(ChooseGpu, UntilItIsUsed) {
+TEST(OneDevice, UntilItIsUsed) {
   pid_t child = fork();
   if (child == 0) {
     int settled = settle_gpu(5);
@@ -31,7 +31,7 @@ TEST(ChooseGpu, UntilItIsUsed) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-TEST(ChooseGpu, TheLastChoiceCounts) {
+TEST(OneDevice, TheLastChoiceCounts) {
   if (cuda_backend()) GTEST_SKIP() << "SKIPPED: this process uses a GPU, so the choice is made";
   pid_t child = fork();
   if (child == 0) {

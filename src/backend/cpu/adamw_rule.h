@@ -63,22 +63,26 @@ SINTER_INLINE void update_vector(const AdamWRule<float>& rule, float* p, const f
   store_vector(p, rule.keep * load_vector(p) - rule.rate * quotient);
 }
 
+// Fewer than a vector, by one too: where rows end must not change bits. Apart from the loop over whole ones, which stands between products.
+[[gnu::noinline]] static void update_rest(const AdamWRule<float>& rule, float* p, const float* gradient, float* m,
+                                          float* v, int64_t n) {
+  float rest[4][lanes<float>] = {};
+  float* all[] = {p, m, v};
+  for (int64_t j = 0; j < n; ++j) {
+    for (int t = 0; t < 3; ++t) rest[t][j] = all[t][j];
+    rest[3][j] = gradient[j];
+  }
+  update_vector(rule, rest[0], rest[3], rest[1], rest[2]);
+  for (int64_t j = 0; j < n; ++j)
+    for (int t = 0; t < 3; ++t) all[t][j] = rest[t][j];
+}
+
 SINTER_INLINE void update_row(const AdamWRule<float>& rule, float* p, const float* gradient, float* m, float* v,
                               int64_t n) {
   constexpr int64_t L = lanes<float>;
   int64_t i = 0;
   for (; i + L <= n; i += L) update_vector(rule, p + i, gradient + i, m + i, v + i);
-  if (i == n) return;
-  // A vector for the rest too: where rows end must not change bits.
-  float rest[4][L] = {};
-  float* all[] = {p + i, m + i, v + i};
-  for (int64_t j = 0; j < n - i; ++j) {
-    for (int t = 0; t < 3; ++t) rest[t][j] = all[t][j];
-    rest[3][j] = gradient[i + j];
-  }
-  update_vector(rule, rest[0], rest[3], rest[1], rest[2]);
-  for (int64_t j = 0; j < n - i; ++j)
-    for (int t = 0; t < 3; ++t) all[t][j] = rest[t][j];
+  if (i < n) update_rest(rule, p + i, gradient + i, m + i, v + i, n - i);
 }
 SINTER_INLINE void update_row(const AdamWRule<double>& rule, double* p, const double* gradient, double* m, double* v,
                               int64_t n) {
