@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "compile/owned_call.h"
 #include "core/fused.h"
-#include "core/owned_call.h"
 #include "core/range.h"
 #include "memory/caching_allocator.h"
 #include "ops/dispatch.h"

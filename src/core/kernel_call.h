@@ -64,7 +64,7 @@ struct Attrs {
 enum class MathMode : uint8_t { full, tf32 };  // how fp32 products are computed
 
 struct KernelCall {
-  const TensorRef* in = nullptr;  // operands belong to whoever makes the call: dispatch's stack, an OwnedCall
+  const TensorRef* in = nullptr;  // operands belong to whoever makes the call
   const TensorRef* out = nullptr;
   int n_in = 0;
   int n_out = 0;

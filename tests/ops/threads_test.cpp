@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "backend/cpu/side_stream.h"
-#include "core/owned_call.h"
+#include "compile/owned_call.h"
 #include "support/op_cases.h"
 
 namespace sinter {

@@ -1,5 +1,5 @@
 // Calls that are kept: copies and moved ones must point to operands of their own.
-#include "core/owned_call.h"
+#include "compile/owned_call.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
