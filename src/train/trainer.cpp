@@ -20,18 +20,14 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
   parameters_.allocate();
 }
 
-Tensor Trainer::logits(const Batch& batch) const {
+Tensor Trainer::forward(Pass pass, const Batch& batch) const {
+  Range range("forward", RangeKind::phase);
   Autocast precision(options_.precision.compute);
   Scoped math(context().math, options_.precision.math);
-  return model_->logits(batch.tokens());
-}
-
-Tensor Trainer::loss(const Batch& batch) const {
-  Range range("forward", RangeKind::phase);
-  Tensor l = logits(batch);
-  Autocast precision(options_.precision.compute);
+  Tensor logits = model_->logits(batch.tokens());
+  if (pass == Pass::forward) return logits;
   Range loss_range("loss");
-  return cross_entropy(l, batch.targets());
+  return cross_entropy(logits, batch.targets());
 }
 
 void Trainer::backward(const Tensor& loss, const Tensor& share) {
@@ -53,12 +49,7 @@ Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mar
   Tensor result;
   {
     Scoped tape(context().grad_enabled, trains);
-    if (pass == Pass::forward) {
-      Range range("forward", RangeKind::phase);
-      result = logits(batch);
-    } else {
-      result = loss(batch);
-    }
+    result = forward(pass, batch);
   }
   done(Phase::forward);
   if (trains) {

@@ -63,8 +63,7 @@ class Trainer {
   enum Part { only, first, later, last, part_count };
   Tensor run(Pass pass, Part part, const Batch& batch, const Mark& mark);
   Tensor submit(Pass pass, Part part, const Batch& batch, const Mark& mark);
-  Tensor logits(const Batch& batch) const;
-  Tensor loss(const Batch& batch) const;
+  Tensor forward(Pass pass, const Batch& batch) const;  // logits, or the loss
   void backward(const Tensor& loss, const Tensor& share);
   void make_what_lasts(Pass pass);
 
