@@ -65,6 +65,10 @@ void write_output(const OutputOptions& o, const Json& record) {
   }
 }
 
+std::string interrupted_text(size_t finished, size_t all) {
+  return "interrupted: " + std::to_string(finished) + " of " + std::to_string(all) + " configurations were finished";
+}
+
 Progress::Progress(bool silent) : silent_(silent), terminal_(isatty(STDERR_FILENO)) {}
 Progress::~Progress() {
   if (dirty_) fmt::print(stderr, "\r\033[K");

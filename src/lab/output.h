@@ -18,6 +18,8 @@ struct OutputOptions {
 void check_output(const OutputOptions& options, std::vector<std::pair<const char*, std::string>> more = {});
 void write_output(const OutputOptions& options, const Json& record);
 
+std::string interrupted_text(size_t finished, size_t all);  // what to tell people whose Ctrl-C ended a sweep
+
 // One line on stderr: overwritten in place on a terminal; elsewhere only `done` prints.
 class Progress {
  public:

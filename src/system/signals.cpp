@@ -18,9 +18,6 @@ void catch_interrupts() {
   sigaction(SIGTERM, &action, nullptr);  // a batch system's way to say the same
 }
 
-std::string interrupted_text(size_t finished, size_t all) {
-  return "interrupted: " + std::to_string(finished) + " of " + std::to_string(all) + " configurations were finished";
-}
 bool interrupted() { return interrupt_seen != 0; }
 
 }  // namespace sinter

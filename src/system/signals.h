@@ -1,14 +1,10 @@
 // Being interrupted.
 #pragma once
-#include <cstddef>
-#include <string>
-
 namespace sinter {
 
 // Ctrl-C sets a flag, so that a sweep can stop between steps and keep what it has. A second one ends the process at once.
 void catch_interrupts();
 bool interrupted();
 constexpr int interrupted_exit_code = 130;
-std::string interrupted_text(size_t finished, size_t all);  // what to tell people then
 
 }  // namespace sinter
