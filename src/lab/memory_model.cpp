@@ -43,14 +43,16 @@ Json largest_json(const plan::Walk& run, int64_t most) {
 Json cards_json(const MeasuredRun& c, const plan::Prediction& need, const std::string& wanted,
                 const MakeModel& make_model) {
   Json fitting = Json::array(), missing = Json::array();
+  RunConfig asked = c;  // each card has its own answer to `auto`
+  asked.model.attention.kind = c.wanted;
   std::optional<DeviceInfo> card;
   if (!wanted.empty()) card = plan::card_named(wanted).info();
   else if (cuda_backend()) card = cuda_backend()->info(), card->name = "this GPU";
   for (const plan::Gpu* known : plan::known_cards()) {
     DeviceInfo info = known->info();
-    bool ok = plan::fits(c, info, make_model);
+    bool ok = plan::fits(asked, info, make_model);
     std::string name = known->card;
-    if (std::string lacks = plan::missing_on(info, c); !lacks.empty()) name += " (has no " + lacks + ")";
+    if (std::string lacks = plan::missing_on(info, asked); !lacks.empty()) name += " (has no " + lacks + ")";
     (ok ? fitting : missing).push_back(name);
     if (!ok && wanted.empty() && !cuda_backend()) card = info;
   }
@@ -58,9 +60,9 @@ Json cards_json(const MeasuredRun& c, const plan::Prediction& need, const std::s
   if (!card) return j;
   j["card"] = card->name;
   j["card_bytes"] = card->memory_bytes;
-  j["card_fits"] = plan::fits(c, *card, make_model);
+  j["card_fits"] = plan::fits(asked, *card, make_model);
   if (j["card_fits"] == false) {
-    std::string change = plan::cheapest_change(c, *card, make_model);
+    std::string change = plan::cheapest_change(asked, *card, make_model);
     j["change"] = change.empty() ? Json() : Json(change);
   }
   return j;

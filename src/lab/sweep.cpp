@@ -79,6 +79,7 @@ void choose(MeasuredRun& c, const DeviceInfo& on, AttentionKind wanted, bool det
   AttentionChoice choice = choose_attention(wanted, on, c.model.head_dim());
   c.model.attention.kind = choice.kind;
   c.attention_why = choice.why;
+  c.wanted = wanted;
 }
 
 // The shapes that sizes and shape flags name together.

@@ -8,7 +8,8 @@ namespace sinter::lab {
 // A run, and how to measure it.
 struct MeasuredRun : RunConfig {
   int64_t warmup = 5, steps = 10;
-  bool no_tune = false;  // products take the library's first guess
+  bool no_tune = false;                             // products take the library's first guess
+  AttentionKind wanted = AttentionKind::automatic;  // of which model.attention is what this device makes
 };
 Json to_json(const MeasuredRun& c);
 std::vector<std::string> flags_of(
