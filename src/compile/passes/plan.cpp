@@ -87,7 +87,7 @@ std::vector<Space> overwritten(const Graph& graph) {
     if (is_read) reads[b].push_back(span);
     for (Range& r : ranges[b])
       if (r.span.overlaps(span)) {
-        r.last_use = used_until(graph, n);
+        r.last_use = std::max(r.last_use, used_until(graph, n));
         r.read_before |= is_read && n <= r.first_write;
       }
   });
