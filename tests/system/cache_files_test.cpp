@@ -7,25 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/temporary_folder.h"
+
 namespace sinter {
 namespace {
 
 namespace fs = std::filesystem;
 
-class CacheFilesTest : public testing::Test {
+class CacheFilesTest : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("sinter-cache-" + std::to_string(getpid()));
-    fs::remove_all(folder_);
-  }
-  void TearDown() override {
-    fs::permissions(folder_, fs::perms::owner_all, fs::perm_options::add, ignored_);
-    fs::remove_all(folder_);
-  }
   size_t files() const { return size_t(std::distance(fs::directory_iterator(folder_), {})); }
-
-  fs::path folder_;
-  std::error_code ignored_;
 };
 
 std::string bytes_of(const fs::path& p) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "support/temporary_folder.h"
 #include "support/values.h"
 
 namespace sinter {
@@ -20,21 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FilesTest : public testing::Test {
+class FilesTest : public FolderTest {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("sinter-files-" + std::to_string(getpid()));
-    fs::remove_all(folder_);
+    FolderTest::SetUp();
     fs::create_directories(folder_);
-  }
-  void TearDown() override {
-    fs::permissions(folder_, fs::perms::owner_all);
-    fs::remove_all(folder_);
   }
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
   size_t files() const { return size_t(std::distance(fs::directory_iterator(folder_), {})); }
-
-  fs::path folder_;
 };
 
 std::string text_of(const std::string& path) {

@@ -6,25 +6,21 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "support/temporary_folder.h"
+
 namespace sinter {
 namespace {
 
 namespace fs = std::filesystem;
 
-class GroupLimitsTest : public testing::Test {
+class GroupLimitsTest : public FolderTest {
  protected:
-  void SetUp() override {
-    root_ = fs::temp_directory_path() / ("sinter-host-" + std::to_string(getpid()));
-    fs::remove_all(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
   void put(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text << "\n";
+    fs::create_directories((folder_ / path).parent_path());
+    std::ofstream(folder_ / path) << text << "\n";
   }
-  GroupLimits limits() const { return group_limits(root_.string()); }
+  GroupLimits limits() const { return group_limits(folder_.string()); }
 
-  fs::path root_;
   static constexpr int64_t unlimited = std::numeric_limits<int64_t>::max();
 };
 
