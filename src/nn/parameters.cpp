@@ -62,7 +62,7 @@ Tensor Parameters::add_group(const std::vector<ParameterSpec>& parts) {
             p.dims, parts[0].dims);
     check(names_.insert(p.name).second, "parameter {} is declared twice; to tie, use the same Tensor", p.name);
     dims[0] += p.dims[0];
-    entries_.push_back({p.name, p.dims, p.init, int(units_.size()) - 1, 0, {}, {}});
+    entries_.push_back({p.name, p.dims, p.init, int(units_.size()) - 1, 0, {}});
     joined += (joined.empty() ? "" : "|") + p.name;
   }
   Ref<TensorImpl> impl = new TensorImpl;
@@ -177,7 +177,6 @@ void Parameters::allocate_grad() {
   }
   for (LeafEntry& l : leaves_)
     if (!l.frozen) leaf_of(l.tensor)->grad = flat_view(grad, l.tensor.dims(), l.offset);
-  for (Entry& e : entries_) e.grad = gradient_->view(e);
 }
 
 void Parameters::release_grad() {
@@ -187,12 +186,11 @@ void Parameters::release_grad() {
   for (const LeafEntry& l : leaves_) {
     if (l.frozen) continue;
     if (leaf_of(l.tensor)->has_grad) return;
-    views += 1 + l.entry_count;
+    ++views;
   }
   if (grad.impl().storage->use_count() != views) return;
   for (const LeafEntry& l : leaves_)
     if (!l.frozen) leaf_of(l.tensor)->grad = {};
-  for (Entry& e : entries_) e.grad = {};
   gradient_->set_memory({});
 }
 
@@ -349,6 +347,7 @@ void Parameters::refresh_stale_low_copy() {
 }
 
 void Parameters::low_copy_is_current() const {
+  if (context().recorder) return;  // nothing has been written yet
   for (const LeafEntry& l : leaves_) l.tensor.impl().low_copy_version = master_->writes();
 }
 

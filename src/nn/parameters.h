@@ -69,7 +69,7 @@ class Parameters {
     Init init;
     int unit = 0;        // its place in units()
     int64_t offset = 0;  // elements, the same in every role
-    Tensor value, grad;  // views of the master and the gradient, as Role::view gives them
+    Tensor value;        // its view of the master; Role::view gives those of the others
   };
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of declaration
   const Entry& find(const std::string& name) const;

@@ -20,7 +20,7 @@ Tensor low_copy_of(const Tensor& parameter) {
     uint32_t version = copy.impl().storage->version;
     copy_into(copy, parameter);
     copy.impl().storage->version = version;  // its meaning did not change: what was saved of it stays valid
-    p.low_copy_version = p.storage->version;
+    if (!context().recorder) p.low_copy_version = p.storage->version;  // a trace casts nothing yet
   }
   return copy;
 }

@@ -60,7 +60,7 @@ Values results_of(const ModelConfig& c, DType type, DeviceType device = DeviceTy
   backward(loss);
   Values all{item(loss)};
   for (const auto& e : p.entries()) {
-    Values g = to_vector(e.grad);
+    Values g = to_vector(p.role("gradient").view(e));
     all.insert(all.end(), g.begin(), g.end());
   }
   return all;

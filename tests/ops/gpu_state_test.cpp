@@ -74,8 +74,8 @@ void expect_same_training(Options options, std::optional<DType> compute, bool ov
     p.allocate_grad();
     Optimizer_ optimizer(p, options);
     for (int step = 0; step < 4; ++step) {
-      for (const auto& e : p.entries()) fill_normal(e.grad, 9, uint64_t(step), 0.3);
-      if (overflow && step == 1) fill(slice(p.find("b").grad, 0, 5, 1), INFINITY);
+      for (const auto& e : p.entries()) fill_normal(p.role("gradient").view(e), 9, uint64_t(step), 0.3);
+      if (overflow && step == 1) fill(slice(p.role("gradient").view(p.find("b")), 0, 5, 1), INFINITY);
       leaf_of(a)->has_grad = leaf_of(b)->has_grad = true;
       optimizer.step(0.01 * (step + 1));
     }
