@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "lab/attention_work.h"
+#include "lab/attention/work.h"
 
 namespace sinter::cli {
 

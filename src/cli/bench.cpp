@@ -2,7 +2,7 @@
 #include "cli/app.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
-#include "lab/bench_model.h"
+#include "lab/bench/bench_model.h"
 
 namespace sinter::cli {
 namespace {

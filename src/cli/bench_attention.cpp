@@ -1,5 +1,5 @@
 // sinter bench attention
-#include "lab/bench_attention.h"
+#include "lab/attention/bench_attention.h"
 
 #include "cli/app.h"
 #include "cli/attention_flags.h"

@@ -1,7 +1,7 @@
 // sinter compile model
 #include "cli/app.h"
 #include "cli/model_flags.h"
-#include "lab/compile_model.h"
+#include "lab/compile/compile_model.h"
 
 namespace sinter::cli {
 namespace {

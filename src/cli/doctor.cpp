@@ -1,5 +1,5 @@
 // sinter doctor
-#include "lab/doctor.h"
+#include "lab/doctor/doctor.h"
 
 #include "cli/app.h"
 

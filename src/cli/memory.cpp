@@ -2,7 +2,7 @@
 #include "cli/app.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
-#include "lab/memory_model.h"
+#include "lab/memory/memory_model.h"
 
 namespace sinter::cli {
 namespace {

@@ -1,5 +1,5 @@
 // sinter precision
-#include "lab/precision.h"
+#include "lab/precision/precision.h"
 
 #include "cli/app.h"
 #include "cli/list.h"

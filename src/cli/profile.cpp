@@ -3,7 +3,7 @@
 #include "cli/attention_flags.h"
 #include "cli/list.h"
 #include "cli/model_flags.h"
-#include "lab/profile_model.h"
+#include "lab/profile/profile_model.h"
 
 namespace sinter::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "core/check.h"
-#include "lab/memory_plot.h"
+#include "lab/memory/memory_plot.h"
 #include "system/files.h"
 
 namespace sinter::lab {

@@ -16,7 +16,7 @@ const require = createRequire(process.env.NODE_MODULES ? path.join(process.env.N
 const { chromium } = require("playwright-core");
 
 const here = path.dirname(fileURLToPath(import.meta.url));
-const template = readFileSync(path.join(here, "../../src/lab/pages/memory_timeline.html"), "utf8");
+const template = readFileSync(path.join(here, "../../src/lab/memory/pages/memory_timeline.html"), "utf8");
 const work = mkdtempSync(path.join(tmpdir(), "sinter-browser-"));
 
 function browserProgram() {

@@ -1,7 +1,7 @@
 // The arithmetic of attention against numbers worked out by hand, and its memory against what is really held.
 #include "plan/attention_limits.h"
 
-#include "lab/bench_attention.h"
+#include "lab/attention/bench_attention.h"
 #include "support/gpu.h"
 #include "support/values.h"
 

@@ -1,6 +1,6 @@
 // Where the time of a pass goes, from a made-up profile: two lanes that overlap, as a captured step has.
 #include "lab/machine.h"
-#include "lab/profile_model.h"
+#include "lab/profile/profile_model.h"
 #include "lab/record.h"
 #include "lab/view.h"
 #include "support/values.h"

@@ -1,7 +1,7 @@
 // The profiler on a small model: everything is attributed, and the parts add up.
 #include "profile/profiler.h"
 
-#include "lab/profile_model.h"
+#include "lab/profile/profile_model.h"
 #include "nn/transformer.h"
 #include "profile/kernel_table.h"
 #include "support/gpu.h"

@@ -2,7 +2,7 @@
 #include "plan/walk.h"
 
 #include "core/range.h"
-#include "lab/memory_json.h"
+#include "lab/memory/memory_json.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
 #include "plan/fit.h"

@@ -1,8 +1,8 @@
 // From a measurement to the fields of a record.
 #include <cmath>
 
-#include "lab/bench_model.h"
-#include "lab/memory_json.h"
+#include "lab/bench/bench_model.h"
+#include "lab/memory/memory_json.h"
 #include "lab/tuning.h"
 #include "plan/floor.h"
 #include "plan/gpus.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "lab/bench_model.h"
+#include "lab/bench/bench_model.h"
 #include "lab/peer_script.h"
 #include "system/process.h"
 #include "system/signals.h"

@@ -1,7 +1,7 @@
 // RMSNorm and LayerNorm on inputs of very different size, with statistics in the input's 16-bit type and in fp32.
 #include <cmath>
 
-#include "lab/precision.h"
+#include "lab/precision/precision.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 #include "system/units.h"

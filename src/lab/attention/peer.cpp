@@ -1,7 +1,7 @@
 // PyTorch's attention for the same shapes.
 #include <algorithm>
 
-#include "lab/bench_attention.h"
+#include "lab/attention/bench_attention.h"
 #include "lab/peer_script.h"
 
 namespace sinter::lab {

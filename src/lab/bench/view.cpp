@@ -1,4 +1,6 @@
 // The model benchmark as people read it.
+#include "lab/view.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -7,7 +9,6 @@
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
-#include "lab/view.h"
 #include "system/units.h"
 
 namespace sinter::lab {

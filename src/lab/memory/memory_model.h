@@ -1,6 +1,6 @@
 // Where the memory goes: peaks by category and phase, the largest allocations, the timeline; measured or predicted.
 #pragma once
-#include "lab/memory_json.h"
+#include "lab/memory/memory_json.h"
 #include "lab/output.h"
 #include "lab/sweep.h"
 

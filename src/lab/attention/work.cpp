@@ -1,4 +1,4 @@
-#include "lab/attention_work.h"
+#include "lab/attention/work.h"
 
 #include "backend/cpu/support.h"
 #include "core/check.h"

@@ -1,7 +1,7 @@
-#include "lab/bench_attention.h"
+#include "lab/attention/bench_attention.h"
 
 #include "core/check.h"
-#include "lab/bench_model.h"
+#include "lab/bench/bench_model.h"
 #include "lab/machine.h"
 #include "lab/record.h"
 #include "ops/ops.h"

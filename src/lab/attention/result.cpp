@@ -1,7 +1,7 @@
 // From a measurement of attention to the fields of a record.
 #include <map>
 
-#include "lab/bench_attention.h"
+#include "lab/attention/bench_attention.h"
 #include "system/units.h"
 
 namespace sinter::lab {

@@ -1,8 +1,9 @@
+#include "lab/view.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "lab/machine.h"
-#include "lab/view.h"
 #include "system/units.h"
 
 namespace sinter::lab {

@@ -1,4 +1,4 @@
-#include "lab/precision.h"
+#include "lab/precision/precision.h"
 
 #include "lab/machine.h"
 #include "lab/record.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "lab/profile_model.h"
+#include "lab/profile/profile_model.h"
 #include "profile/kernel_table.h"
 #include "system/units.h"
 

@@ -1,4 +1,4 @@
-#include "lab/profile_model.h"
+#include "lab/profile/profile_model.h"
 
 #include "lab/machine.h"
 #include "lab/record.h"

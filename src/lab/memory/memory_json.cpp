@@ -1,4 +1,4 @@
-#include "lab/memory_json.h"
+#include "lab/memory/memory_json.h"
 
 #include <map>
 

@@ -1,7 +1,8 @@
 // Compiling as people read it.
+#include "lab/view.h"
+
 #include "lab/config_text.h"
 #include "lab/machine.h"
-#include "lab/view.h"
 #include "system/units.h"
 
 namespace sinter::lab {

@@ -1,4 +1,6 @@
 // A profile as people read it.
+#include "lab/view.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -6,7 +8,6 @@
 #include "core/check.h"
 #include "lab/config_text.h"
 #include "lab/machine.h"
-#include "lab/view.h"
 #include "profile/kernel_table.h"
 #include "system/units.h"
 

@@ -1,6 +1,6 @@
 // Timing a model, and what starting up costs.
 #include "core/clock.h"
-#include "lab/bench_model.h"
+#include "lab/bench/bench_model.h"
 #include "ops/ops.h"
 
 namespace sinter::lab {

@@ -1,4 +1,4 @@
-#include "lab/memory_plot.h"
+#include "lab/memory/memory_plot.h"
 
 #include <algorithm>
 #include <cmath>

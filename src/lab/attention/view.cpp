@@ -1,4 +1,6 @@
 // The attention benchmark as people read it.
+#include "lab/view.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -6,7 +8,6 @@
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
-#include "lab/view.h"
 #include "system/units.h"
 
 namespace sinter::lab {

@@ -1,4 +1,4 @@
-#include "lab/memory_model.h"
+#include "lab/memory/memory_model.h"
 
 #include "core/range.h"
 #include "lab/machine.h"

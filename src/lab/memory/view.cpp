@@ -1,10 +1,11 @@
 // Memory as people read it.
+#include "lab/view.h"
+
 #include <fmt/format.h>
 
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
-#include "lab/view.h"
 #include "memory/caching_allocator.h"
 #include "system/units.h"
 

@@ -1,7 +1,7 @@
 // The attention benchmark: times of forward and backward, how near they come to what the machine could do, and the
 // memory held in between.
 #pragma once
-#include "lab/attention_work.h"
+#include "lab/attention/work.h"
 #include "lab/measure.h"
 #include "train/workload.h"
 

@@ -1,11 +1,11 @@
-#include "lab/compile_model.h"
+#include "lab/compile/compile_model.h"
 
 #include <map>
 #include <regex>
 
 #include "compile/graph_dump.h"
 #include "compile/passes.h"
-#include "lab/bench_model.h"
+#include "lab/bench/bench_model.h"
 #include "lab/machine.h"
 #include "lab/record.h"
 #include "plan/gpus.h"

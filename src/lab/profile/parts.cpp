@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "lab/profile_model.h"
+#include "lab/profile/profile_model.h"
 #include "ops/table.h"
 
 namespace sinter::lab {

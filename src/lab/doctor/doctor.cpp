@@ -1,4 +1,4 @@
-#include "lab/doctor.h"
+#include "lab/doctor/doctor.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Where the time goes: kernels by phase and range, the answers people look for, ops against the roofline.
 #pragma once
-#include "lab/attention_work.h"
+#include "lab/attention/work.h"
 #include "lab/output.h"
 #include "lab/sweep.h"
 #include "plan/floor.h"

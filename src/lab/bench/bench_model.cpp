@@ -1,4 +1,4 @@
-#include "lab/bench_model.h"
+#include "lab/bench/bench_model.h"
 
 #include <cmath>
 
