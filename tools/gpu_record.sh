@@ -1,9 +1,10 @@
 #!/bin/sh
-# The GPU tests and their record. CI has no GPU, so the last run on a machine that has one is written down with a hash of
-# the device sources; when they change, the record is STALE and says so at every `make test`.
+# The GPU tests and their record. CI has no GPU, so the last run on a machine that has one is written down with a hash
+# of all that its tests were made from. At any other state the record is STALE, and `make test` says so; recorded failures
+# fail it.
 #
-#   gpu_record.sh hash               the hash of the device sources
-#   gpu_record.sh status BUILD_DIR   what `make test` prints about GPU tests
+#   gpu_record.sh hash               the hash of what the GPU tests are made from
+#   gpu_record.sh status BUILD_DIR   what `make test` prints about GPU tests; 1 where the record holds failures
 #   gpu_record.sh run BUILD_DIR      run the GPU tests and write the record (`make gpu-test`); 2 without a GPU
 #   gpu_record.sh ctest BUILD_DIR    run them without a record; 77 when they were skipped
 #
@@ -13,12 +14,11 @@ set -eu
 cd "$root"
 record=${SINTER_GPU_RECORD:-docs/results/gpu-test.json}
 
-device_hash() {
-  {
-    find src/backend/cuda src/backend/generated src/ops -type f 2>/dev/null || true
-    find src/core -type f -name '*.h' 2>/dev/null || true
-    find src/backend -maxdepth 1 -type f \( -name '*.h' -o -name '*.def' \) 2>/dev/null || true
-  } | LC_ALL=C sort | while IFS= read -r file; do sha256sum "$file"; done | sha256sum | cut -d ' ' -f 1
+# GPU tests include rooms from core up to lab, so it is all of the sources, the tests and what builds them; cli and api,
+# which they do not reach, are not worth an exception. Paths count too: a file that moves changes the hash.
+source_hash() {
+  find src include tests cmake CMakeLists.txt CMakePresets.json -name node_modules -prune -o -type f \
+    -exec sha256sum {} + | LC_ALL=C sort | sha256sum | cut -d ' ' -f 1
 }
 
 field() { sed -n "s/^ *\"$1\": *\"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$record"; }
@@ -53,7 +53,7 @@ refuse_without_gpu() {
 }
 
 case ${1:-} in
-hash) device_hash ;;
+hash) source_hash ;;
 
 gpu) refuse_without_gpu ;;  # asked before the build, so as not to build in vain
 
@@ -72,10 +72,14 @@ status)
   fi
   echo "$here; last record: $(field status) on $(field gpu) at $(field date)" \
        "($(field passed) passed, $(field failed) failed)"
-  if [ "$(field hash)" = "$(device_hash)" ]; then
-    echo "GPU record: current (device sources unchanged since)"
+  if [ "$(field hash)" = "$(source_hash)" ]; then
+    echo "GPU record: current (sources and tests unchanged since)"
   else
-    echo "GPU record: STALE: device sources changed since; run \`make gpu-test\` on a machine with a GPU"
+    echo "GPU record: STALE: sources or tests changed since; run \`make gpu-test\` on a machine with a GPU"
+  fi
+  if [ "$(field status)" != PASSED ]; then
+    echo "GPU record: FAILED: $record holds failures; mend them and run \`make gpu-test\` on a machine with a GPU"
+    exit 1
   fi
   ;;
 
@@ -91,7 +95,7 @@ run)
     echo "gpu-test: $2 was built without CUDA ($(cuda_why "$2"))." >&2
     exit 2
   fi
-  hash=$(device_hash)
+  hash=$(source_hash)
   run_tests "$2"
   if [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]; then status=PASSED; else status=FAILED; fi
   mkdir -p "$(dirname "$record")"

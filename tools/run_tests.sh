@@ -1,5 +1,6 @@
 #!/bin/sh
-# run_tests.sh BUILD_DIR [ctest arguments]: runs CTest and ends with a summary in test cases, not CTest entries.
+# run_tests.sh BUILD_DIR [ctest arguments]: runs CTest and ends with a summary in test cases, not CTest entries, and
+# with what is known of the GPU tests. Failures in their record are failures here; a STALE record is only said.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 build=$1; shift
@@ -22,10 +23,19 @@ if [ -n "$skipped" ]; then
   echo "$skipped" | head -n 20 | sed 's/^/  /'
 fi
 if ! grep -q '^SINTER_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
-  sh "$root/tools/gpu_record.sh" status "$build"
+  gpu_code=0
+  gpu=$(sh "$root/tools/gpu_record.sh" status "$build") || gpu_code=$?
+  echo "$gpu"
+  if [ "$code" -eq 0 ] && [ "$gpu_code" -ne 0 ]; then
+    echo "tests: FAILED (on a GPU: see its record)"
+    exit "$gpu_code"
+  fi
 fi
 if [ "$code" -eq 0 ]; then
-  echo "tests: PASSED"
+  case ${gpu:-} in
+  *"GPU record: STALE"*) echo "tests: PASSED; GPU record: STALE" ;;
+  *) echo "tests: PASSED" ;;
+  esac
 else
   echo "tests: FAILED (a process that died counts none of its cases):"
   sed 's/^[0-9]*:/  /' "$build/Testing/Temporary/LastTestsFailed.log" 2>/dev/null || true
