@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Attention in PyTorch, timed as `sinter bench attention` times its own: started by --peer, prints one JSON object.
 
-  cudnn, flash, mem_eff, math   scaled_dot_product_attention with that backend alone (torch 2.3 on); on older ones math is
-                                spelled out
+  cudnn, flash, mem_eff, math   scaled_dot_product_attention with that backend alone (torch 2.3 on); on older ones math
+                                is spelled out
 
-Device time is between CUDA events, with caches emptied and the device kept busy so that the host is ahead of it; `wall` is the
-clock around a synchronised pass, the host's part included. Inputs are normal random numbers.
+Device time is between CUDA events, with caches emptied and the device kept busy so that the host is ahead of it; `wall`
+is the clock around a synchronised pass, the host's part included. Inputs are normal random numbers. The reply has
+`machine` (versions, date, threads, GPU) and per result all samples and, on a GPU, the clocks at work.
 """
 import argparse
 import json
@@ -20,8 +21,12 @@ except ImportError as error:
     print(json.dumps({"error": "it cannot import torch (%s)" % error}))
     sys.exit(1)
 
+sys.dont_write_bytecode = True  # no folder of it beside the scripts
+import torch_machine
+
 OutOfMemory = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)
-TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
+         "fp16": torch.float16}
 
 
 class Unavailable(Exception):
@@ -46,7 +51,8 @@ def attention_by(backend):
         if backend != "math":
             raise Unavailable("torch %s cannot choose a backend; 2.3 or later can" % torch.__version__)
         return spelled_out
-    name = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "mem_eff": "EFFICIENT_ATTENTION", "math": "MATH"}[backend]
+    name = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "mem_eff": "EFFICIENT_ATTENTION",
+            "math": "MATH"}[backend]
     if not hasattr(SDPBackend, name):
         raise Unavailable("torch %s has no %s backend" % (torch.__version__, backend))
     kind = getattr(SDPBackend, name)
@@ -110,7 +116,8 @@ def measure(shape, backend, args):
     f = attention_by(backend)
 
     def tensor(heads):
-        return torch.randn(shape["batch"], heads, shape["ctx"], shape["head_dim"], device=device, dtype=TYPES[shape["dtype"]])
+        return torch.randn(shape["batch"], heads, shape["ctx"], shape["head_dim"], device=device,
+                           dtype=TYPES[shape["dtype"]])
 
     q, k, v, grad = tensor(shape["heads"]), tensor(shape["kv_heads"]), tensor(shape["kv_heads"]), tensor(shape["heads"])
     for x in (q, k, v):
@@ -140,17 +147,27 @@ def measure(shape, backend, args):
     if both:
         samples["backward"] = [m[1] - m[0] for m in marks]
         samples["both"] = [m[1] for m in marks]
-    return {"status": "ok", "samples_ms": samples, "held_bytes": held if both else None, "peak_bytes": peak}
+
+    def again():
+        work(lambda: None)
+        timer.synchronize()
+
+    clocks = torch_machine.clocks(torch_machine.uuid_of(torch, args.gpu), again) if device == "cuda" else None
+    return {"status": "ok", "samples_ms": samples, "held_bytes": held if both else None, "peak_bytes": peak,
+            "clocks": clocks}
 
 
 def run(args):
     shapes, results = json.loads(args.shapes), []
+    machine = None
     if shapes and shapes[0]["device"] == "cuda" and not torch.cuda.is_available():
         raise Unavailable("this torch (%s) sees no GPU" % torch.__version__)
     if shapes and shapes[0]["device"] == "cuda":
         torch.cuda.set_device(args.gpu)
     if args.threads:
         torch.set_num_threads(args.threads)
+    if shapes:
+        machine = torch_machine.machine(torch, shapes[0]["device"], args.gpu)
     for shape in shapes:
         for backend in args.backends.split(","):
             try:
@@ -163,13 +180,14 @@ def run(args):
             if shape["device"] == "cuda":
                 torch.cuda.empty_cache()
             results.append(dict(shape, attention=backend, **result))
-    return results
+    return machine, results
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default="math", help="cudnn, flash, mem_eff, math, with commas")
-    parser.add_argument("--shapes", required=True, help="a JSON list: device, batch, heads, kv_heads, ctx, head_dim, causal, dtype, pass, seed")
+    parser.add_argument("--shapes", required=True,
+                        help="a JSON list: device, batch, heads, kv_heads, ctx, head_dim, causal, dtype, pass, seed")
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=0, help="at most so long per shape and backend; 0: all steps")
@@ -177,7 +195,8 @@ def main():
     parser.add_argument("--gpu", type=int, default=0, help="which one, by CUDA's ordinal")
     args = parser.parse_args()
     try:
-        reply = {"torch": torch.__version__, "cuda": torch.version.cuda, "results": run(args)}
+        machine, results = run(args)
+        reply = {"torch": torch.__version__, "cuda": torch.version.cuda, "machine": machine, "results": results}
     except Unavailable as error:
         reply = {"error": str(error)}
     except Exception as error:  # whatever it is, the other side wants one line

@@ -5,8 +5,9 @@ Variants:
   torch-best      merged projections, SDPA, F.rms_norm, fused AdamW: what a PyTorch user reaches for
   torch-compiled  torch-best under torch.compile of the whole model (CUDA graphs on a GPU)
 
-Times are the wall clock around a synchronised call, memory is max_memory_allocated. Works with torch 1.13 on a CPU
-(without torch-compiled) and with 2.x on a GPU.
+Times are the wall clock around a synchronised call, memory is max_memory_allocated. The reply has `machine` (versions,
+date, threads, GPU) and per pass all samples and, on a GPU, the clocks at work. Works with torch 1.13 on a CPU (without
+torch-compiled) and with 2.x on a GPU.
 """
 import argparse
 import contextlib
@@ -18,6 +19,9 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+sys.dont_write_bytecode = True  # no folder of it beside the scripts
+import torch_machine
 
 OutOfMemory = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
 
@@ -61,7 +65,8 @@ class Block(nn.Module):
             self.w1, self.w3 = linear(d, d_ff), linear(d, d_ff)
         self.o, self.w2 = linear(d, d), linear(d_ff, d)
         head = d // shape.heads
-        angles = torch.outer(torch.arange(shape.ctx).float(), shape.rope_theta ** (-torch.arange(0, head, 2).float() / head))
+        frequencies = shape.rope_theta ** (-torch.arange(0, head, 2).float() / head)
+        angles = torch.outer(torch.arange(shape.ctx).float(), frequencies)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
         self.register_buffer("mask", torch.tril(torch.ones(shape.ctx, shape.ctx, dtype=torch.bool)), persistent=False)
@@ -110,7 +115,8 @@ class Experiment:
         torch.manual_seed(args.seed)
         if self.cuda:
             torch.backends.cuda.matmul.allow_tf32 = args.dtype == "tf32"
-        # Where torch can (2.0 on), parameters are made on the device: drawing billions of them on the host takes minutes.
+        # Where torch can (2.0 on), parameters are made on the device: drawing billions of them on the host takes
+        # minutes.
         with torch.device(args.device) if hasattr(torch.device, "__enter__") else contextlib.nullcontext():
             self.model = LanguageModel(args, best).to(args.device)
         self.net = self.model
@@ -166,13 +172,20 @@ class Experiment:
             work()
             self.synchronize()
             trajectory.append((time.perf_counter() - start) * 1e3)
+        peak = torch.cuda.max_memory_allocated() if self.cuda else None
+
+        def again():
+            work()
+            self.synchronize()
+
         return {
             "pass": name,
             "status": "ok",
             "samples_ms": trajectory[self.args.warmup:],
             "trajectory_ms": trajectory,
             "parameters": sum(p.numel() for p in self.model.parameters()),
-            "peak_bytes": torch.cuda.max_memory_allocated() if self.cuda else None,
+            "peak_bytes": peak,
+            "clocks": torch_machine.clocks(torch_machine.uuid_of(torch, self.args.gpu), again) if self.cuda else None,
         }
 
 
@@ -189,7 +202,12 @@ def run(args):
         raise Unavailable("torch %s has no torch.compile; 2.0 or later has" % torch.__version__)
     if args.threads:
         torch.set_num_threads(args.threads)
-    order = ["forward", "forward-backward", "step"]  # cheapest first: a step leaves moments behind, which count as memory
+    return torch_machine.machine(torch, args.device, args.gpu), passes(args)
+
+
+def passes(args):
+    # Cheapest first: a step leaves moments behind, which count as memory.
+    order = ["forward", "forward-backward", "step"]
     names = sorted(args.passes.split(","), key=order.index)
     try:
         experiment = Experiment(args)
@@ -218,7 +236,9 @@ def main():
         parser.add_argument("--" + flag, type=float, default=default)
     args = parser.parse_args()
     try:
-        reply = {"torch": torch.__version__, "cuda": torch.version.cuda, "threads": torch.get_num_threads(), "results": run(args)}
+        machine, results = run(args)
+        reply = {"torch": torch.__version__, "cuda": torch.version.cuda, "threads": torch.get_num_threads(),
+                 "machine": machine, "results": results}
     except Unavailable as error:
         reply = {"error": str(error)}
     except Exception as error:  # whatever it is, the other side wants one line
