@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Two sinter binaries on the same work, in turns, so that drift of the machine meets both:
 
-    python3 bench/compare_binaries.py OLD NEW --turns 3 --out FOLDER -- bench model --size small --dtype bf16 --mode compiled
+    python3 bench/compare_binaries.py OLD NEW --turns 3 --out FOLDER -- bench model --size small --mode compiled
 
-Every turn is a fresh process of OLD, then one of NEW; a run of OLD before the first turn, which is not kept, fills caches that both share. The records are
-FOLDER/old.1.json, FOLDER/new.1.json and so on. Printed are, per configuration, the medians over all timed passes of all turns, NEW ÷ OLD, the same of the
-fastest passes, and the medians of each turn. `--show FOLDER` prints that again from the records. For bench attention the time is that of its phase `both`, or of
+Every turn is a fresh process of OLD, then one of NEW; a run of OLD before the first turn, which is not kept, fills
+caches that both share. The records are FOLDER/old.1.json, FOLDER/new.1.json and so on. Printed are, per configuration,
+the medians over all timed passes of all turns, NEW ÷ OLD, the same of the fastest passes, and the medians of each turn.
+`--show FOLDER` prints that again from the records. For bench attention the time is that of its phase `both`, or of
 `forward` where that is all.
 """
 import argparse
@@ -37,7 +38,8 @@ def show(folder):
                 turns[who].append(samples_of(result))
                 if who == "new" and result.get("peak_bytes") and result.get("predicted_peak_bytes"):
                     turns["memory"] = result["peak_bytes"] == result["predicted_peak_bytes"]
-    print(f"{'configuration':60} {'old ms':>9} {'new ms':>9} {'new/old':>8} {'fastest':>8}  memory as predicted, medians of the turns")
+    print(f"{'configuration':60} {'old ms':>9} {'new ms':>9} {'new/old':>8} {'fastest':>8}  memory as predicted,"
+          " medians of the turns")
     for name, turns in times.items():
         old, new = ([x for turn in turns[who] for x in turn] for who in ("old", "new"))
         if not old or not new:
@@ -68,7 +70,8 @@ def main():
     binaries = dict(zip(("old", "new"), options.binaries))
 
     def run(who, record):
-        done = subprocess.run([binaries[who], *command, "--json", str(record)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([binaries[who], *command, "--json", str(record)], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(f"{binaries[who]} ended with {done.returncode}: {done.stderr.strip()}")
 
