@@ -126,7 +126,7 @@ for step in "$@"; do
     record cpu-compiled/cpu bench model --device cpu --threads "$threads" --size tiny,mini --ctx 128 \
       --mode eager,compiled --pass step --peer torch-best --python "$python" --warmup 3 ;;
   cpu_attention)
-    record cpu-compiled/attention bench attention --device cpu --threads "$threads" --batch 1 --heads 4 \
+    record cpu-compiled/attention.1 bench attention --device cpu --batch 1 --heads 4 \
       --ctx 512,1024,2048 --head-dim 64,128 --dtype fp32,bf16 --attention naive,flash --warmup 3 --steps 20 \
       --seconds 0.5 ;;
   precision) record h200-eager/precision precision ;;

@@ -430,6 +430,20 @@ def cpu_old_openblas(records):
     return table(["dtype", "eager ms", "compiled ms", "eager ÷ compiled"], rows)
 
 
+def cpu_attention(records):
+    results = records.results("cpu-compiled/attention.*.json")
+    rows = []
+    for d in (64, 128):
+        for dtype in ("fp32", "bf16"):
+            row = [str(d), dtype]
+            for ctx in (512, 1024, 2048):
+                naive, flash = (median(only(results, head_dim=d, dtype=dtype, ctx=ctx, attention=kernel), "both")
+                                for kernel in ("naive", "flash"))
+                row.append(f"{number(naive)} → {number(flash)} ({naive / flash:.1f})")
+            rows.append(row)
+    return table(["d", "dtype", "N 512", "N 1024", "N 2048"], rows)
+
+
 # correctness.md
 
 def gpu_tests(records):
