@@ -350,8 +350,8 @@ def profile_shares(records):
     slow = {dtype: [r["slowdown"] - 1 for r in only(results, dtype=dtype)] for dtype in ("fp32", "bf16")}
     lost, nameless = (sum(r["attribution"][k] for r in results) for k in ("dropped", "unattributed"))
     return table(["bf16, ctx 256"] + SIZES, rows) + [
-        "", f"In all {len(results)} configurations {nameless:.0f} kernels had no range and {lost:.0f} records were"
-        f" lost; busy and idle time together are {100 * min(closed):.2f} to {100 * max(closed):.2f} % of the time"
+        "", f"In all {len(results)} configurations together, kernels without a range: {nameless:.0f}; records lost:"
+        f" {lost:.0f}. Busy and idle time together are {100 * min(closed):.2f} to {100 * max(closed):.2f} % of the time"
         f" between device events. Recording made the median pass slower by at most {percent(max(slow['fp32']))} % in"
         f" fp32 and {percent(max(slow['bf16']))} % in bf16."]
 
