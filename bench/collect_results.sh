@@ -16,7 +16,7 @@
 #   memory           memory of sizes × ctx 128, 256, 512 × fp32, bf16 × forward, step; a timeline of 2.7B
 #   cpu              eager and compiled steps on this machine's CPU, three runs; and with an OpenBLAS that is too old
 #   cpu_peers        the same beside PyTorch on the CPU
-#   cpu_attention    naive against flash on this machine's CPU
+#   cpu_attention    naive against flash on this machine's CPU, two runs
 #   precision, doctor
 #
 # SIZES and DTYPES narrow a step, THREADS are those of the cpu steps (2), PYTHON has torch.
@@ -126,9 +126,10 @@ for step in "$@"; do
     record cpu-compiled/cpu bench model --device cpu --threads "$threads" --size tiny,mini --ctx 128 \
       --mode eager,compiled --pass step --peer torch-best --python "$python" --warmup 3 ;;
   cpu_attention)
-    record cpu-compiled/attention.1 bench attention --device cpu --batch 1 --heads 4 \
-      --ctx 512,1024,2048 --head-dim 64,128 --dtype fp32,bf16 --attention naive,flash --warmup 3 --steps 20 \
-      --seconds 0.5 ;;
+    for run in 1 2; do
+      record cpu-compiled/attention.$run bench attention --device cpu --batch 1 --heads 4 --ctx 512,1024,2048 \
+        --head-dim 64,128 --dtype fp32,bf16 --attention naive,flash --warmup 3 --steps 20 --seconds 0.5
+    done ;;
   precision) record h200-eager/precision precision ;;
   doctor) record h200-eager/doctor doctor ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;
