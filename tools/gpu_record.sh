@@ -1,7 +1,7 @@
 #!/bin/sh
 # The GPU tests and their record. CI has no GPU, so the last run on a machine that has one is written down with a hash
-# of all that its tests were made from. At any other state the record is STALE, and `make test` says so; recorded failures
-# fail it.
+# of all that its tests were made from. At any other state the record is STALE, and `make test` says so; recorded
+# failures fail it.
 #
 #   gpu_record.sh hash               the hash of what the GPU tests are made from
 #   gpu_record.sh status BUILD_DIR   what `make test` prints about GPU tests; 1 where the record holds failures

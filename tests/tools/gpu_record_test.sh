@@ -9,7 +9,9 @@ fail() { echo "FAILED: $*"; exit 1; }
 
 tree=$work/tree
 mkdir -p "$tree/tools" "$tree/src/compile/passes" "$tree/include" "$tree/tests/compile" "$tree/cmake" "$work/bin"
-for tool in common.sh gpu_record.sh run_tests.sh failures.awk; do cp "$SINTER_SOURCE_DIR/tools/$tool" "$tree/tools"; done
+for tool in common.sh gpu_record.sh run_tests.sh failures.awk; do
+  cp "$SINTER_SOURCE_DIR/tools/$tool" "$tree/tools"
+done
 for file in src/compile/passes/fold.cpp include/sinter.h tests/compile/fold_test.cpp cmake/Cuda.cmake CMakeLists.txt \
             CMakePresets.json; do
   echo "$file" > "$tree/$file"

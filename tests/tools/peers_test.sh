@@ -1,6 +1,6 @@
 #!/bin/sh
-# What PyTorch's replies say of their machine, with stand-ins for torch and nvidia-smi; where python3 has torch itself, a
-# whole reply of each script on the CPU.
+# What PyTorch's replies say of their machine, with stand-ins for torch and nvidia-smi; where python3 has torch itself,
+# a whole reply of each script on the CPU.
 set -eu
 command -v python3 > /dev/null || { echo "no python3"; exit 77; }
 work=$(mktemp -d)
@@ -45,8 +45,8 @@ if ! python3 -c 'import torch' 2> /dev/null; then
   echo "peers: what they say of their machine is right; no torch here to run them"
   exit 0
 fi
-shape='[{"device": "cpu", "batch": 1, "heads": 1, "kv_heads": 1, "ctx": 8, "head_dim": 4, "causal": true, "dtype": "fp32",
-         "pass": "forward-backward", "seed": 0}]'
+shape='[{"device": "cpu", "batch": 1, "heads": 1, "kv_heads": 1, "ctx": 8, "head_dim": 4, "causal": true,
+         "dtype": "fp32", "pass": "forward-backward", "seed": 0}]'
 python3 "$peers/torch_lm.py" --device cpu --d-model 16 --d-ff 32 --layers 1 --heads 2 --vocab 31 --ctx 8 --batch 1 \
   --warmup 1 --steps 3 > "$work/lm.json"
 python3 "$peers/torch_attention_peer.py" --backends math --shapes "$shape" --warmup 1 --steps 3 > "$work/attention.json"
