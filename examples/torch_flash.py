@@ -158,7 +158,8 @@ def _check(device, dtype, heads, kv_heads, n, d, causal, merged):
     generator = torch.Generator().manual_seed(0)
     if merged:  # q, k and v as views of one product
         qkv = torch.randn(2, n, (heads + 2 * kv_heads) * d, generator=generator).to(device, dtype)
-        parts = [t.unflatten(-1, (-1, d)).transpose(1, 2) for t in qkv.split([heads * d, kv_heads * d, kv_heads * d], -1)]
+        widths = [heads * d, kv_heads * d, kv_heads * d]
+        parts = [t.unflatten(-1, (-1, d)).transpose(1, 2) for t in qkv.split(widths, -1)]
     else:
         parts = [torch.randn(2, h, n, d, generator=generator).to(device, dtype) for h in (heads, kv_heads, kv_heads)]
     ours = [t.detach().requires_grad_() for t in parts]
@@ -201,8 +202,9 @@ def main():
                 except RuntimeError as why:
                     error, verdict = math.nan, f"REFUSED: {why}"
                 failures += verdict != "ok"
-                print(f"{device} {str(dtype)[6:]:8} heads {heads}/{kv_heads} N {n:3} d {d:3} {'causal' if causal else 'full':6} "
-                      f"{'views' if merged else 'contiguous':10} error {error:.1e}  {verdict}")
+                print(f"{device} {str(dtype)[6:]:8} heads {heads}/{kv_heads} N {n:3} d {d:3} "
+                      f"{'causal' if causal else 'full':6} {'views' if merged else 'contiguous':10} "
+                      f"error {error:.1e}  {verdict}")
 
     print("\nforward + backward, causal, batch 1, 8 heads, d 64; medians in ms")
     for device in devices:
@@ -213,7 +215,8 @@ def main():
             repeats = 3 if quick else 10
             ours = _time(lambda: attention(q, k, v, causal=True).backward(grad), device, repeats)
             theirs = _time(lambda: torch_attention(q, k, v, True).backward(grad), device, repeats)
-            print(f"{device} {str(dtype)[6:]:8} N {n:5}: sinter {ours:8.2f}   torch {theirs:8.2f}   torch ÷ sinter {theirs / ours:.2f}")
+            print(f"{device} {str(dtype)[6:]:8} N {n:5}: sinter {ours:8.2f}   torch {theirs:8.2f}   "
+                  f"torch ÷ sinter {theirs / ours:.2f}")
     return failures != 0
 
 

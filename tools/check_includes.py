@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Who may include whom: the table of docs/architecture.md, held by `make lint`.
 
-The table says exactly what the sources do: a room includes no other than those it lists, and each of those. Beyond it, the two backends never include
-each other, no device source reaches a third-party header, which nvcc would have to chew through (and may not compile), and a compiled step is made
-only where steps are defined: in train/, and by the attention experiment.
+The table says exactly what the sources do: a room includes no other than those it lists, and each of those. Beyond it,
+the two backends never include each other, no device source reaches a third-party header, which nvcc would have to chew
+through (and may not compile), and a compiled step is made only where steps are defined: in train/, and by the attention
+experiment.
 """
 import pathlib
 import re

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Note [Two instruction sets] in src/backend/cpu/isa.h: an object compiled for a newer instruction set must not emit weak
-# symbols that other objects share, or the linker may hand AVX-512 code to a machine without it.
-# usage: tools/check_isa_symbols.sh build-folder    (looks at the objects of the sinter_cpu_v3 and sinter_cpu_v4 targets)
+# Note [Two instruction sets] in src/backend/cpu/isa.h: an object compiled for a newer instruction set must not emit
+# weak symbols that other objects share, or the linker may hand AVX-512 code to a machine without it.
+# usage: tools/check_isa_symbols.sh build-folder (looks at the objects of the sinter_cpu_v3 and sinter_cpu_v4 targets)
 set -eu
 [ $# -eq 1 ] || { echo "usage: $0 build-folder" >&2; exit 2; }
 objects=$(find "$1" -name '*.o' -path '*cpu_v[34]*' -o -name '*.o' -path '*/v[34]/*')

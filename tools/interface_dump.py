@@ -5,11 +5,12 @@
     ... change something, build again ...
     python3 tools/interface_dump.py build/sinter | diff before.txt -
 
-Three parts: the --help of every command; the exit code of a fixed list of command lines, good and bad; and the fields of the records that
-small runs on the CPU write, each as a path with its JSON types, list positions collapsed: `results[].phases.forward.mean_ms float`.
-Values, times and the order of fields are left out, so that only a change of the interface makes a difference. GPUs are hidden from the binary,
-and its caches are a folder of their own, so that the same binary gives the same text everywhere (`sinter doctor` measures the machine once,
-which takes a few seconds). A command line that takes longer than a minute is reported as such and fails the dump.
+Three parts: the --help of every command; the exit code of a fixed list of command lines, good and bad; and the fields
+of the records that small runs on the CPU write, each as a path with its JSON types, list positions collapsed:
+`results[].phases.forward.mean_ms float`. Values, times and the order of fields are left out, so that only a change of
+the interface makes a difference. GPUs are hidden from the binary, and its caches are a folder of their own, so that the
+same binary gives the same text everywhere (`sinter doctor` measures the machine once, which takes a few seconds). A
+command line that takes longer than a minute is reported as such and fails the dump.
 """
 import json
 import os
@@ -80,8 +81,10 @@ GOOD = [
 ]
 CPU, SIZED, SMALL = "bench model --device cpu", "bench model --device cpu --size tiny", "--device cpu --size tiny"
 BAD = [
-    "nosuch", "bench", "profile", "memory", "compile", "show", "show WORK/none.json", "show WORK/broken.json", "--nosuch",
-    f"{CPU} --size huge", f"{SIZED} --heads 7", f"{CPU} --d-model 36 --d-ff 64 --layers 1 --heads 4", f"{SIZED} --ctx 0",
+    "nosuch", "bench", "profile", "memory", "compile", "show", "show WORK/none.json", "show WORK/broken.json",
+    "--nosuch",
+    f"{CPU} --size huge", f"{SIZED} --heads 7", f"{CPU} --d-model 36 --d-ff 64 --layers 1 --heads 4",
+    f"{SIZED} --ctx 0",
     f"{SIZED} --ctx abc", f"{SIZED} --ctx 1,,2", f"{SIZED} --batch 0", f"{SIZED} --vocab 0", f"{SIZED} --layers -1",
     f"{SIZED} --dtype fp8", f"{SIZED} --dtype tf32", f"{SIZED} --pass sideways", f"{SIZED} --attention sparse",
     f"{SIZED} --attention portable", f"{SIZED} --kv-heads 3", f"{SIZED} --kv-heads 0", f"{SIZED} --steps 0",
@@ -89,15 +92,21 @@ BAD = [
     f"{SIZED} --no-tune", f"{SIZED} --peer flax", f"{SIZED} --peer torch-best --accumulate 2", f"{SIZED} --mode lazy",
     f"{SIZED} --passes none", f"{SIZED} --mode compiled --passes nosuch", f"{SIZED} --memory-budget 1",
     f"{SIZED} --mode compiled --memory-budget -1", f"{SIZED} --lr -1", f"{SIZED} --lr nan", f"{SIZED} --clip -1",
-    f"{SIZED} --seed -1", f"{SIZED} --ablate --mode eager", f"{SIZED} --no-such-flag", f"{SIZED} --json WORK/none/r.json",
-    f"{SIZED} --json WORK", f"{SIZED} --table WORK/t.docx", f"{SIZED} --plot WORK/p.bmp", f"{SIZED} --dry-run --plot WORK/p.svg",
-    f"{SIZED} --json WORK/a.csv --table WORK/./a.csv", f"{CPU} --config WORK/none.json", f"{CPU} --config WORK/broken.json",
-    "bench model --device tpu", "bench model --device cuda", "bench model --device cuda:", "bench model --device cuda:x",
+    f"{SIZED} --seed -1", f"{SIZED} --ablate --mode eager", f"{SIZED} --no-such-flag",
+    f"{SIZED} --json WORK/none/r.json",
+    f"{SIZED} --json WORK", f"{SIZED} --table WORK/t.docx", f"{SIZED} --plot WORK/p.bmp",
+    f"{SIZED} --dry-run --plot WORK/p.svg",
+    f"{SIZED} --json WORK/a.csv --table WORK/./a.csv", f"{CPU} --config WORK/none.json",
+    f"{CPU} --config WORK/broken.json",
+    "bench model --device tpu", "bench model --device cuda", "bench model --device cuda:",
+    "bench model --device cuda:x",
     "bench model --device cuda:-1", "bench model --device cpu:1",
-    f"profile model {SMALL} --profiler nsys", f"profile model {SMALL} --profiler cupti", f"profile model {SMALL} --top 0",
+    f"profile model {SMALL} --profiler nsys", f"profile model {SMALL} --profiler cupti",
+    f"profile model {SMALL} --top 0",
     f"profile model {SMALL} --ctx 8,16 --trace WORK/t.json", f"profile model {SMALL} --trace WORK/t.svg",
     f"profile model {SMALL} --warmup 0,1", "profile attention --device cpu --pass step",
-    "profile attention --device cpu --heads 3 --kv-heads 2", "profile attention --device cpu --attention flash --tile 64",
+    "profile attention --device cpu --heads 3 --kv-heads 2",
+    "profile attention --device cpu --attention flash --tile 64",
     "profile attention --device cpu --head-dim 0", "bench attention --device cpu --sweep --leaderboard",
     "bench attention --device cpu --peer flash3", "bench attention --device cpu --tile 64",
     "bench attention --device cpu --seconds -1", "bench attention --device cpu --dtype tf32",
@@ -119,8 +128,8 @@ class Binary:
         """(exit code, stdout) of a command line."""
         words = line.replace("WORK", self.work).split()
         try:
-            done = subprocess.run([self.path] + words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, timeout=60, check=False)
+            done = subprocess.run([self.path] + words, env=self.environment, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=False)
         except subprocess.TimeoutExpired:
             self.slow.append(line)
             return "more than a minute", ""
@@ -138,7 +147,8 @@ def helps(binary, command=""):
 
 
 def type_of(value):
-    return {dict: "object", list: "list", str: "text", bool: "bool", int: "int", float: "float", type(None): "null"}[type(value)]
+    names = {dict: "object", list: "list", str: "text", bool: "bool", int: "int", float: "float", type(None): "null"}
+    return names[type(value)]
 
 
 def paths(value, at, found):

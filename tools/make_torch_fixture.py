@@ -69,7 +69,8 @@ def rope(x):  # (batch, head, position, dimension): adjacent pairs as complex nu
 
 def attention(p, prefix, x):
     b, t, _ = x.shape
-    q, k, v = (torch.einsum("btd,ed->bte", x, p[f"{prefix}.{m}.weight"]).view(b, t, HEADS, -1).transpose(1, 2) for m in "qkv")
+    q, k, v = (torch.einsum("btd,ed->bte", x, p[f"{prefix}.{m}.weight"]).view(b, t, HEADS, -1).transpose(1, 2)
+               for m in "qkv")
     scores = torch.einsum("bhqd,bhkd->bhqk", rope(q), rope(k)) / math.sqrt(q.shape[-1])
     hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
     mixed = torch.einsum("bhqk,bhkd->bhqd", torch.softmax(scores.masked_fill(hidden, -math.inf), -1), v)
@@ -125,7 +126,8 @@ def write_safetensors(path, tensors):
     header, data = {}, b""
     for name, t in tensors.items():
         a = numpy.ascontiguousarray(t.detach().numpy())
-        header[name] = {"dtype": kinds[str(a.dtype)], "shape": list(t.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
+        header[name] = {"dtype": kinds[str(a.dtype)], "shape": list(t.shape),
+                        "data_offsets": [len(data), len(data) + a.nbytes]}
         data += a.tobytes()
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -154,7 +156,8 @@ def main():
     path = pathlib.Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "transformer.safetensors"
     path.parent.mkdir(exist_ok=True)
     write_safetensors(path, out)
-    print(f"{path}: {path.stat().st_size} bytes, {len(out)} tensors, torch {torch.__version__}, loss {float(out['loss'])}, norms {norms}")
+    print(f"{path}: {path.stat().st_size} bytes, {len(out)} tensors, torch {torch.__version__}, "
+          f"loss {float(out['loss'])}, norms {norms}")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ else
   note "Gloo" "absent: no collectives between CPU processes (libgloo-dev)"
 fi
 for tool in clang-format clang-tidy; do
-  if have $tool || have $tool-14; then note $tool "found"; else note $tool "absent: \`make lint\` leaves it out ($tool)"; fi
+  if have $tool || have $tool-14; then note $tool "found"
+  else note $tool "absent: \`make lint\` leaves it out ($tool)"; fi
 done
 if have ccache; then note "ccache" "found"; else note "ccache" "absent: rebuilds from scratch take longer (ccache)"; fi
 # Whether python has torch is asked without importing it, which would take seconds.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_browser.sh BUILD_DIR: the HTML pages in a headless Chromium. Installs what is missing: chromium, nodejs and npm with
-# apt-get, playwright-core with npm below BUILD_DIR. With nothing missing it needs neither root nor network.
+# test_browser.sh BUILD_DIR: the HTML pages in a headless Chromium. Installs what is missing: chromium, nodejs and npm
+# with apt-get, playwright-core with npm below BUILD_DIR. With nothing missing it needs neither root nor network.
 # CHROMIUM names a browser; with SCREENSHOTS a folder, pictures are left there.
 set -eu
 . "$(dirname -- "$0")/common.sh"
@@ -35,7 +35,8 @@ fi
 # ---- playwright-core, below the build folder: again only when the lock file changes ----
 packages=$build/browser
 mkdir -p "$packages"
-if ! { [ -d "$packages/node_modules/playwright-core" ] && cmp -s "$root/tests/browser/package-lock.json" "$packages/installed"; }
+if ! { [ -d "$packages/node_modules/playwright-core" ] &&
+       cmp -s "$root/tests/browser/package-lock.json" "$packages/installed"; }
 then
   cp "$root/tests/browser/package.json" "$root/tests/browser/package-lock.json" "$packages/"
   (cd "$packages" && npm ci --no-audit --no-fund --loglevel=error)
@@ -49,7 +50,8 @@ rm -f "$page" "$svg"
 failed=""
 if "$build/sinter" memory model --help >/dev/null 2>&1; then
   for file in "$page" "$svg"; do
-    "$build/sinter" memory model --predict --size tiny --device cpu --plot "$file" >"$packages/sinter.log" 2>&1 && continue
+    "$build/sinter" memory model --predict --size tiny --device cpu --plot "$file" >"$packages/sinter.log" 2>&1 &&
+      continue
     tail -n 5 "$packages/sinter.log" | sed 's/^/  /'
     failed="$failed $(basename "$file")"
   done

@@ -1,5 +1,5 @@
-// A weight's gradient and its AdamW update: folded into one kernel (Hopper), and apart (cuBLASLt, then the update). Device time; weights are
-// taken in turn from more memory than the L2 cache holds, as a step does.
+// A weight's gradient and its AdamW update: folded into one kernel (Hopper), and apart (cuBLASLt, then the update).
+// Device time; weights are taken in turn from more memory than the L2 cache holds, as a step does.
 #include <benchmark/benchmark.h>
 
 #include "backend/workspace.h"

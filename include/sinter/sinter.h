@@ -6,10 +6,11 @@
  *   a.causal = 1;
  *   if (sinter_attention_forward(&a) != SINTER_OK) puts(sinter_last_error());
  *
- * Every function may be called from any thread at any time. None throws, exits or prints: each returns a sinter_status, and
- * sinter_last_error() tells the calling thread why its last call failed. Calls for the CPU return when the result is there;
- * calls for CUDA return when the work is queued on the stream, and the memory must stay valid until it has run. One GPU per
- * process: the one that is current at the first call, which becomes the current one of every thread that makes a call for CUDA. */
+ * Every function may be called from any thread at any time. None throws, exits or prints: each returns a sinter_status,
+ * and sinter_last_error() tells the calling thread why its last call failed. Calls for the CPU return when the result
+ * is there; calls for CUDA return when the work is queued on the stream, and the memory must stay valid until it has
+ * run. One GPU per process: the one that is current at the first call, which becomes the current one of every thread
+ * that makes a call for CUDA. */
 #ifndef SINTER_H
 #define SINTER_H
 
@@ -49,15 +50,16 @@ typedef enum sinter_dtype {
 } sinter_dtype;
 typedef enum sinter_device { SINTER_CPU = 0, SINTER_CUDA = 1 } sinter_device;
 
-/* Which kernel: the fastest the device has for the call; the CPU's readable reference; the one for every GPU since sm_80. */
+/* Which kernel: the fastest the device has for the call; the CPU's readable reference; the one for every GPU since
+ * sm_80. */
 typedef enum sinter_kernel {
   SINTER_KERNEL_BEST = 0,
   SINTER_KERNEL_TILED = 1,
   SINTER_KERNEL_PORTABLE = 2
 } sinter_kernel;
 
-/* Four-dimensional memory: (batch, heads, positions, head dimension). Strides are in elements and not negative; the last is 1.
- * Nothing else is assumed, so heads cut out of a merged q|k|v product need no copy. */
+/* Four-dimensional memory: (batch, heads, positions, head dimension). Strides are in elements and not negative; the
+ * last is 1. Nothing else is assumed, so heads cut out of a merged q|k|v product need no copy. */
 typedef struct sinter_tensor {
   void* data;
   int64_t dims[4];
@@ -68,9 +70,9 @@ typedef struct sinter_tensor {
 
 /* One attention, both directions: o = softmax(scale · q·kᵀ) · v.
  *
- * q, o, d_o, dq: (B, H, Nq, D). k, v, dk, dv: (B, Hkv, Nk, D), where Hkv divides H and query head h reads head h / (H / Hkv).
- * All have one type. lse holds a number per query, contiguous (B, H, Nq), float (double when the tensors are f64): the natural
- * logarithm of the sum of the exponentials of its scaled scores, which backward wants back.
+ * q, o, d_o, dq: (B, H, Nq, D). k, v, dk, dv: (B, Hkv, Nk, D), where Hkv divides H and query head h reads head
+ * h / (H / Hkv). All have one type. lse holds a number per query, contiguous (B, H, Nq), float (double when the tensors
+ * are f64): the natural logarithm of the sum of the exponentials of its scaled scores, which backward wants back.
  *
  * forward  reads q, k, v                  and writes o, lse.
  * backward reads q, k, v, o, lse, d_o     and writes dq, dk, dv (contiguous on CUDA).

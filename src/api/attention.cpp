@@ -1,5 +1,5 @@
-// The C API (include/sinter/sinter.h): checks what it is given, then calls the backend's kernel. No tensors, no tape; nothing
-// is thrown past here.
+// The C API (include/sinter/sinter.h): checks what it is given, then calls the backend's kernel. No tensors, no
+// tape; nothing is thrown past here.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -51,7 +51,8 @@ template <class F> int guarded(const F& f) noexcept {
   }
 }
 
-// The caller's struct as this library knows it: fields an older caller lacks are 0, and those only a newer one has must be.
+// The caller's struct as this library knows it: fields an older caller lacks are 0, and
+// those only a newer one has must be.
 sinter_attention known_part(const sinter_attention* given) {
   check(given, "the sinter_attention is a null pointer");
   size_t size = given->struct_size;
@@ -162,8 +163,8 @@ TensorRef statistics_of(const sinter_attention& a, const TensorRef& q) {
   return r;
 }
 
-// Scratch memory of one call: the caller's, or the library's for as long as the object lives. On CUDA the allocator hands the
-// block only to work that comes later on the same stream.
+// Scratch memory of one call: the caller's, or the library's for as long as the object lives. On CUDA the allocator
+// hands the block only to work that comes later on the same stream.
 class Workspace {
  public:
   Workspace(KernelCall& call, DeviceType device, int64_t bytes, void* given, size_t given_bytes) {

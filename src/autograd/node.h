@@ -1,8 +1,8 @@
 // One recorded call.
 //
-// Note [Computed again]: what a gradient rule reads is kept alive until backward. Where it is the result of a cheap op (a
-// norm, a SwiGLU: OpDef::cheap) whose own inputs are kept anyway, it is not kept but computed again from them when backward
-// needs it. The producer runs its own gradient later than any consumer, so its inputs are still there.
+// Note [Computed again]: what a gradient rule reads is kept alive until backward. Where it is the result of a cheap op
+// (a norm, a SwiGLU: OpDef::cheap) whose own inputs are kept anyway, it is not kept but computed again from them when
+// backward needs it. The producer runs its own gradient later than any consumer, so its inputs are still there.
 #pragma once
 #include "autograd/tape.h"
 #include "core/range.h"

@@ -7,7 +7,8 @@ namespace {
 
 thread_local int64_t next_sequence = 0;
 
-// Saved tensors keep their memory but not their place on the tape: an output that kept its own node alive would be a cycle.
+// Saved tensors keep their memory but not their place on the tape: an output that kept its
+// own node alive would be a cycle.
 Tensor saved(const Tensor& t) { return t.impl().target ? t.detach() : t; }
 
 // Whether the op that made this input is cheap and keeps all it was made from (Note [Computed again]).

@@ -1,5 +1,5 @@
-// What pays on which device, as measured: the numbers behind choices that passes of the compiler make. Plain functions of sizes, so that a step
-// can be compiled for a device that is not there.
+// What pays on which device, as measured: the numbers behind choices that passes of the compiler make. Plain functions
+// of sizes, so that a step can be compiled for a device that is not there.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,10 @@
 
 namespace sinter::choices {
 
-// Note [Where folding pays]: a tile of 128 × 128 is one multiprocessor's work, however many tokens it sums over, while a product of its own
-// can be split along them. So with many tokens and few tiles the product is better left alone. The rates are what an H200 does with either
-// (docs/results, h200-compiled); folding may be a little behind, as it also takes a call and a gradient's memory away.
+// Note [Where folding pays]: a tile of 128 × 128 is one multiprocessor's work, however many tokens it sums over, while
+// a product of its own can be split along them. So with many tokens and few tiles the product is better left alone. The
+// rates are what an H200 does with either (docs/results, h200-compiled); folding may be a little behind, as it also
+// takes a call and a gradient's memory away.
 inline bool folding_pays(const TensorRef& dy, const TensorRef& weight, int multiprocessors) {
   constexpr double worth = 1.1, launch = 8;  // µs, as are the times below
   double tokens = double(numel(dy)) / double(dy.dims[dy.rank - 1]), elements = double(numel(weight));
@@ -22,8 +23,9 @@ inline bool folding_pays(const TensorRef& dy, const TensorRef& weight, int multi
   return folded <= worth * apart;
 }
 
-// Of the multiprocessors, for updates that run beside the chain of activations' gradients. A folded update fills those it gets. In a small model
-// the chain's calls are short and leave room: half goes to updates. In a large one both want all of the L2 cache's bandwidth, and take turns.
+// Of the multiprocessors, for updates that run beside the chain of activations' gradients. A folded update fills those
+// it gets. In a small model the chain's calls are short and leave room: half goes to updates. In a large one both want
+// all of the L2 cache's bandwidth, and take turns.
 inline double share_of_updates(DeviceType device, int64_t folded_elements) {
   constexpr int64_t large_model = 1'000'000'000;
   return device == DeviceType::cuda && folded_elements < large_model ? 0.5 : 1;

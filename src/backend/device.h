@@ -35,8 +35,8 @@ class DeviceBackend {
   virtual void free(void* p) = 0;
   virtual int64_t free_bytes() const = 0;  // what could be allocated now
 
-  // Streams and events are native handles. The CPU runs everything at once on null streams; those it creates (low priority, null with one
-  // thread) fill idle time.
+  // Streams and events are native handles. The CPU runs everything at once on null streams; those it creates (low
+  // priority, null with one thread) fill idle time.
   virtual void* create_stream(bool low_priority = false) = 0;
   virtual void destroy_stream(void* stream) = 0;
   virtual void* create_event() = 0;
@@ -57,8 +57,8 @@ class DeviceBackend {
   // Calls of `fused` that will be made: their kernels are made ready now, where they have to be generated.
   virtual void prepare_fused(std::span<const KernelCall* const>) {}
 
-  // Work submitted between the two is not run but becomes one thing that can be launched as often as wanted. Where that is not to be had,
-  // captures() is false and nothing else may be called.
+  // Work submitted between the two is not run but becomes one thing that can be launched as often as wanted. Where that
+  // is not to be had, captures() is false and nothing else may be called.
   virtual bool captures() const { return false; }
   // Whether lanes are worth streams of their own also without capturing them.
   virtual bool fills_idle_time() const { return false; }
@@ -73,9 +73,10 @@ DeviceBackend* cuda_backend();      // null without a usable GPU; the GPU become
 const char* cuda_missing_reason();  // why it is null, and what to do
 DeviceBackend& backend_of(DeviceType type);  // for meta: a table of no kernels and fake addresses
 
-// Note [One GPU]: a process uses one GPU. It may be chosen until the CUDA backend is first used, and cannot be changed from then on; without a
-// choice it is the one that is current then, the first unless an embedding program has said otherwise. CUDA keeps a current GPU for every
-// thread, so each thread gets ours as it asks for the backend. Whether the ordinal exists is found out at the first use.
+// Note [One GPU]: a process uses one GPU. It may be chosen until the CUDA backend is first used, and cannot be changed
+// from then on; without a choice it is the one that is current then, the first unless an embedding program has said
+// otherwise. CUDA keeps a current GPU for every thread, so each thread gets ours as it asks for the backend. Whether
+// the ordinal exists is found out at the first use.
 void choose_gpu(int ordinal);
 int settle_gpu(int current);  // for the CUDA backend: the one to use, for good
 

@@ -5,8 +5,8 @@
 
 namespace sinter {
 
-// One matrix operand in row-major terms: element (r, c) of the stored matrix is data[r * ld + c]; `transposed` says that
-// the operand enters the product as its transpose.
+// One matrix operand in row-major terms: element (r, c) of the stored matrix is data[r * ld + c]; `transposed` says
+// that the operand enters the product as its transpose.
 struct MatmulOperand {
   char* data = nullptr;
   DType dtype = DType::f32;
@@ -23,12 +23,14 @@ struct MatmulProblem {
 };
 
 // Note [Who multiplies]: on the CPU large products of two matrices go to a kernel of our own (Note [Packed products] in
-// backend/cpu/packed_product.cpp), small and batched ones, and those in fp64, to OpenBLAS. This depends on the shape alone, so eager and compiled steps
-// have the same bits, and the meta device knows the scratch memory. 16-bit operands are widened and then follow the same rule.
-// Where OpenBLAS does not know the CPU and has chosen kernels for a much older one, small and batched products come to our kernel too
-// (cpu::products() in backend/cpu/gemm.h). It works without scratch memory then, so a prediction need not know of it.
+// backend/cpu/packed_product.cpp), small and batched ones, and those in fp64, to OpenBLAS. This depends on the shape
+// alone, so eager and compiled steps have the same bits, and the meta device knows the scratch memory. 16-bit operands
+// are widened and then follow the same rule. Where OpenBLAS does not know the CPU and has chosen kernels for a much
+// older one, small and batched products come to our kernel too (cpu::products() in backend/cpu/gemm.h). It works
+// without scratch memory then, so a prediction need not know of it.
 
-// With less than this neither kernel is clearly the faster one (docs/results/cpu-compiled/small_products_two_threads.txt).
+// With less than this neither kernel is clearly the faster one
+// (docs/results/cpu-compiled/small_products_two_threads.txt).
 [[gnu::always_inline]] constexpr bool is_packed(int64_t m, int64_t n, int64_t k) {
   return m >= 64 && n >= 64 && k >= 64 && m * n * k >= int64_t(1) << 22;
 }
@@ -40,7 +42,8 @@ struct MatmulProblem {
 constexpr int64_t packed_round = 2048;
 [[gnu::always_inline]] constexpr bool stores_packed_sums(int64_t k) { return k > packed_round; }
 
-// The smaller operand, its rows or columns in panels of whole vectors: whatever the instruction set, a third more at most, and one panel.
+// The smaller operand, its rows or columns in panels of whole vectors: whatever the instruction set, a
+// third more at most, and one panel.
 [[gnu::always_inline]] constexpr int64_t packed_bytes(int64_t m, int64_t n, int64_t k) {
   int64_t across = m < n ? m : n;
   return 4 * (across + across / 3 + 32) * (k < packed_round ? k : packed_round);
@@ -115,8 +118,8 @@ inline bool merge_batches(Matrix* (&ms)[3], MatmulOperand* (&os)[3], int64_t& ou
 
 }  // namespace matmul_detail
 
-// True when the operand can be handed to a BLAS as it lies (the op copies it otherwise): the rows of the matrix or of its
-// transpose are contiguous and do not overlap, as those of an expanded tensor do.
+// True when the operand can be handed to a BLAS as it lies (the op copies it otherwise): the rows of the matrix or of
+// its transpose are contiguous and do not overlap, as those of an expanded tensor do.
 inline bool matmul_operand_ok(const TensorRef& t, bool fold) {
   if (t.rank < 2) return false;
   auto m = matmul_detail::matrix_of(t, fold);

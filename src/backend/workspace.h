@@ -23,7 +23,8 @@ inline int64_t widened(std::initializer_list<TensorRef> tensors) {
   return bytes;
 }
 
-// cuBLASLt gets what NVIDIA recommends for Hopper; the CPU what is packed or widened (Note [Who multiplies] in backend/matmul_problem.h).
+// cuBLASLt gets what NVIDIA recommends for Hopper; the CPU what is packed or widened (Note [Who
+// multiplies] in backend/matmul_problem.h).
 inline int64_t matmul(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return int64_t(32) << 20;
   MatmulProblem p;
@@ -31,8 +32,8 @@ inline int64_t matmul(const KernelCall& c, DeviceType device) {
   return packed + widened({c.in[0], c.in[1], c.out[0]});
 }
 
-// The gradient, and what its product needs. On CUDA it never leaves the multiprocessor, and of a product whose tiles are updated as they are
-// computed only several rounds must be added up in memory.
+// The gradient, and what its product needs. On CUDA it never leaves the multiprocessor, and of a product whose tiles
+// are updated as they are computed only several rounds must be added up in memory.
 inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return 0;
   int64_t most = 0;
@@ -56,7 +57,8 @@ inline int64_t norm_backward(const KernelCall& c, DeviceType) {
   return sums * std::min(rows(c.in[0]), norm_groups) * last_dim(c.in[0]) * (c.in[0].dtype == DType::f64 ? 8 : 4);
 }
 
-// embedding_backward on CUDA: for each stretch of so many tokens a bit for each id; where there are few or very many stretches, none.
+// embedding_backward on CUDA: for each stretch of so many tokens a bit for each id; where there are
+// few or very many stretches, none.
 constexpr int64_t embedding_stretch = 2048;
 inline int64_t embedding_backward(const KernelCall& c, DeviceType device) {
   int64_t stretches = (numel(c.in[0]) + embedding_stretch - 1) / embedding_stretch;
@@ -66,13 +68,15 @@ inline int64_t embedding_backward(const KernelCall& c, DeviceType device) {
 
 // attention on CUDA: the counter that hands out work.
 inline int64_t attention(const KernelCall&, DeviceType device) { return device == DeviceType::cuda ? 512 : 0; }
-// attention_backward on CUDA: per row of queries the statistics L and D, then dq summed in fp32, then a counter per 64 rows (which orders the
-// sums when they must be the same every time). Rows and the head dimension are padded to whole tiles.
+// attention_backward on CUDA: per row of queries the statistics L and D, then dq summed in fp32, then a
+// counter per 64 rows (which orders the sums when they must be the same every time). Rows and the head
+// dimension are padded to whole tiles.
 constexpr int64_t attention_rows = 128;
 inline int64_t padded_queries(int64_t n) { return (n + attention_rows - 1) / attention_rows * attention_rows; }
 inline int64_t padded_head_dim(int64_t d) { return d <= 16 ? 16 : d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 ? 96 : 128; }
-// On the CPU: dk and dv summed in so many parts, one per task that works on the queries of a key/value head, in fp32 (fp64 for f64), with
-// D in whole vectors of 64 bytes. Enough parts to make 8 tasks of the pairs of a sequence and a key/value head, each worth 128 queries at least.
+// On the CPU: dk and dv summed in so many parts, one per task that works on the queries of a key/value head, in fp32
+// (fp64 for f64), with D in whole vectors of 64 bytes. Enough parts to make 8 tasks of the pairs of a sequence and a
+// key/value head, each worth 128 queries at least.
 [[gnu::always_inline]] constexpr int64_t attention_splits(int64_t pairs, int64_t queries) {
   int64_t wanted = pairs >= 8 ? 1 : (8 + pairs - 1) / (pairs < 1 ? 1 : pairs), most = (queries + 127) / 128;
   return wanted < most ? wanted : most < 1 ? 1 : most;

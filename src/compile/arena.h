@@ -1,4 +1,5 @@
-// Memory for the steps' own buffers, shared by executables that never run at once: as large as the largest of them needs.
+// Memory for the steps' own buffers, shared by executables that never run at once: as
+// large as the largest of them needs.
 #pragma once
 #include <vector>
 
@@ -14,8 +15,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // At least so much. If there is less, all of it is given back before more is taken: executables forget their addresses, and what they
-  // returned, which was to hold until the next call anyway.
+  // At least so much. If there is less, all of it is given back before more is taken: executables forget their
+  // addresses, and what they returned, which was to hold until the next call anyway.
   const Ref<Storage>& at_least(int64_t bytes);
   int64_t bytes() const { return storage_ ? storage_->bytes : 0; }
 

@@ -35,8 +35,8 @@ class Compiled {
   // Steps that never run at the same time may share an arena; what one returns then holds until any of them is called.
   Compiled(Step step, DeviceType device, CompileOptions options = {}, std::shared_ptr<Arena> arena = {});
 
-  // What the step returns, computed; holds until the next call. Inputs are copied to where the trace reads them; what else the step uses
-  // (parameters) is read where it lay when the step was traced.
+  // What the step returns, computed; holds until the next call. Inputs are copied to where the trace reads them; what
+  // else the step uses (parameters) is read where it lay when the step was traced.
   const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs);
   // What the last call ran.
   const Compilation& compilation() const { return *last_; }

@@ -219,8 +219,8 @@ void Executable::launch(const Segment& segment) {
   }
 }
 
-// An action waits for the last segment whose results it needs, and at least for what ran before this step. What it does on the device has a stream of its
-// own, and is over when it returns.
+// An action waits for the last segment whose results it needs, and at least for what ran before this step. What it does
+// on the device has a stream of its own, and is over when it returns.
 void Executable::act(Segment& segment) {
   const Node& n = graph_.nodes[segment.begin];
   if (n.call.n_in + n.call.n_out == 0) {

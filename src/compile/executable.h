@@ -1,4 +1,5 @@
-// A graph with memory: runs a step call by call, and, where the device can, each segment (Note [Segments]) as one captured piece of work.
+// A graph with memory: runs a step call by call, and, where the device can, each segment (Note [Segments])
+// as one captured piece of work.
 #pragma once
 #include <functional>
 
@@ -10,7 +11,8 @@ namespace sinter::compile {
 
 class Executable {
  public:
-  // `capture`: replay as one (a CUDA graph). The first run is call by call in any case: libraries choose algorithms, modules are loaded.
+  // `capture`: replay as one (a CUDA graph). The first run is call by call in any case: libraries choose
+  // algorithms, modules are loaded.
   Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture = true);
   ~Executable();
   Executable(const Executable&) = delete;

@@ -57,8 +57,8 @@ Extents joined(Extents all, const Extents& other) {
 
 }  // namespace
 
-// Seen as parts of one tensor that has the strides of both: offsets fall apart into indices, and it is enough that one dimension's do not meet.
-// That holds if no part reaches beyond the next longer stride.
+// Seen as parts of one tensor that has the strides of both: offsets fall apart into indices, and it is enough that one
+// dimension's do not meet. That holds if no part reaches beyond the next longer stride.
 bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b_offset) {
   if (!span_of(a, a_offset).overlaps(span_of(b, b_offset))) return false;
   int64_t size = size_of(a.dtype);

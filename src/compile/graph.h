@@ -1,8 +1,8 @@
 // A whole step as a flat list of kernel calls over buffers: what tracing makes, passes change and an Executable runs.
 //
-// Note [Flat graph]: calls stand in the order in which they were made, which is a valid order to run them in. They share memory by buffer
-// and offset, not by tensor: views cost nothing, writing in place and adding to a sum are ordinary calls. Who depends on whom follows from
-// the bytes that calls read and write (Node::for_each_access).
+// Note [Flat graph]: calls stand in the order in which they were made, which is a valid order to run them in. They
+// share memory by buffer and offset, not by tensor: views cost nothing, writing in place and adding to a sum are
+// ordinary calls. Who depends on whom follows from the bytes that calls read and write (Node::for_each_access).
 #pragma once
 #include <memory>
 #include <string>
@@ -24,19 +24,20 @@ struct Span {
   bool contains(const Span& o) const { return begin <= o.begin && o.end <= end; }
 };
 Span span_of(const TensorRef& t, int64_t offset);
-// Whether two tensors of one buffer can share bytes: not when their spans do not, and not when they are different parts of one larger tensor.
+// Whether two tensors of one buffer can share bytes: not when their spans do not, and not when they are
+// different parts of one larger tensor.
 bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b_offset);
 
 struct Buffer {
   int64_t bytes = 0;
-  Ref<Storage>
-      external;  // existed before the step: parameters, moments, inputs. Null: made in the step, given memory by the plan
+  // Existed before the step: parameters, moments, inputs. Null: made in the step, given memory by the plan.
+  Ref<Storage> external;
   MemoryCategory category = MemoryCategory::activation;
   const RangeNode* range = nullptr;  // where it was made
   TensorRef holds = {};              // its first tensor, to show; rank -1: scratch memory
   bool output = false;               // read after the step
-  std::vector<Span> unread =
-      {};                // of existing memory, what nobody reads after the step: gradients of leaves that it has reset
+  // Of existing memory, what nobody reads after the step: gradients of leaves that it has reset.
+  std::vector<Span> unread = {};
   bool lasting = false;  // the executable's own from one step to the next, zero before the first; not in the arena
   int64_t offset = -1;   // by the plan, in the arena …
   int over = -1;         // … or in this existing buffer (Note [Over gradients] in plan.cpp)
@@ -60,11 +61,13 @@ struct Node {
   Cost cost;
   double bytes = 0;  // that it must move at least
 
-  // Note [Lanes]: calls of one lane run in their order; those of different lanes at the same time, but for `waits`: calls of other lanes
-  // (earlier in the list) that must be over before this one begins. Running all of them one after the other, as listed, is always right.
+  // Note [Lanes]: calls of one lane run in their order; those of different lanes at the same time, but for `waits`:
+  // calls of other lanes (earlier in the list) that must be over before this one begins. Running all of them one after
+  // the other, as listed, is always right.
   int lane = 0;
   std::vector<int> waits;
-  // Note [Segments]: host actions cut the list into segments, each captured as one where the device can. No pass moves a call across one.
+  // Note [Segments]: host actions cut the list into segments, each captured as one where the device can.
+  // No pass moves a call across one.
   std::shared_ptr<const HostAction> action = {};  // of a node that is one
   int segment = -1;  // host actions before it, when it was traced; -1: a pass made it, and has put it where it belongs
   bool is_host() const { return op->kind == OpKind::host; }

@@ -1,5 +1,5 @@
-// Passes over a graph, one file each, named as --passes knows it. A pass is `Report run(Graph&, const PassOptions&)`; the order of the table is
-// the order in which they run.
+// Passes over a graph, one file each, named as --passes knows it. A pass is `Report run(Graph&, const PassOptions&)`;
+// the order of the table is the order in which they run.
 #pragma once
 #include <span>
 

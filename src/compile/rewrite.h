@@ -30,14 +30,16 @@ bool same_place(const Placed& a, const Placed& b);
 bool is_written(const Graph& graph, const Placed& tensor, int from, int to);
 bool is_touched(const Graph& graph, const Placed& tensor, int from, int to);
 
-// Whether kernels made of Hopper's instructions can take these: the GPU has them, and every row is in whole pieces of 16 bytes.
+// Whether kernels made of Hopper's instructions can take these: the GPU has them, and every row
+// is in whole pieces of 16 bytes.
 bool fits_hopper(const Graph& graph, std::initializer_list<Placed> tensors);
 
 // A new tensor of the step's own. Rows may be longer than what they hold: `row` elements apart, if it is not 0.
 Placed new_tensor(Graph& graph, const Dims& dims, DType dtype, MemoryCategory category, const RangeNode* range,
                   int64_t row = 0);
 
-// A call of the op; gives it scratch memory by the op's rule, and counts its bytes. The cost is left to whoever knows it.
+// A call of the op; gives it scratch memory by the op's rule, and counts its bytes. The
+// cost is left to whoever knows it.
 Node new_call(Graph& graph, const OpDef& op, const RangeNode* range, const Attrs& attrs, const std::vector<Placed>& in,
               const std::vector<Placed>& out, MathMode math = MathMode::full, uint32_t accumulate = 0);
 

@@ -10,7 +10,8 @@
 namespace sinter::compile {
 namespace {
 
-// Memory that exists by address only. One for each thread, never destroyed: a tensor that wrongly outlives its trace may still be released.
+// Memory that exists by address only. One for each thread, never destroyed: a tensor that wrongly outlives
+// its trace may still be released.
 class TracedMemory : public Allocator {
  public:
   struct Block {

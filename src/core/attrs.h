@@ -36,10 +36,10 @@ struct MatmulAttrs {
 };
 
 struct ReduceAttrs { uint32_t dims = 0; bool keepdim = false; };  // dims: bit mask of reduced dimensions
-struct NormAttrs { double eps = 1e-5; bool low_precision_statistics = false; };  // the flag: 16-bit sums, only to show why not
+struct NormAttrs { double eps = 1e-5; bool low_precision_statistics = false; };  // 16-bit sums, only to show why not
 struct SoftmaxAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; };
-// Which kernel computes attention. best: the fastest that the device has for the call; tiled: the CPU's readable reference, tile by tile;
-// portable: CUDA's for any GPU since sm_80, where best may take one made for the GPU at hand.
+// Which kernel computes attention. best: the fastest that the device has for the call; tiled: the CPU's readable
+// reference, tile by tile; portable: CUDA's for any GPU since sm_80, where best may take one made for the GPU at hand.
 enum class AttentionKernel : uint8_t { best, tiled, portable };
 struct AttentionAttrs {
   double scale = 1;
@@ -49,7 +49,8 @@ struct AttentionAttrs {
   bool deterministic = false;  // backward gives the same bits every time, where it would otherwise not
   int32_t tile = 0;            // rows and columns of a tile, for tiled and portable; 0: the kernel's choice
 };
-// strip: rows for which probabilities are written no further than the last of them sees, in multiples of 64; 0: to the end.
+// strip: rows for which probabilities are written no further than the last of them sees, in
+// multiples of 64; 0: to the end.
 struct AttentionWeightsAttrs { double scale = 1; bool causal = false; int64_t causal_offset = 0; int64_t strip = 0; };
 struct HeadsAttrs { int64_t heads = 1, kv_heads = 1; bool rotate = true; };
 struct ViewAttrs { int32_t rank = 0; int64_t dims[max_rank] = {}; };
@@ -62,7 +63,12 @@ struct AdamWAttrs { double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay 
 // share: of the GPU's multiprocessors, where others work beside it.
 struct AdamWProductAttrs { AdamWAttrs rule; double share = 1; };
 struct SgdAttrs { double momentum = 0, weight_decay = 0; };
-struct PrepareStepAttrs { double max_norm = 0; double growth = 2, backoff = 0.5; int64_t growth_interval = 2000; bool dynamic_scale = false; };
+struct PrepareStepAttrs {
+  double max_norm = 0;
+  double growth = 2, backoff = 0.5;
+  int64_t growth_interval = 2000;
+  bool dynamic_scale = false;
+};
 
 // The optimizer's numbers live on the device (fp64[step_state_size]), so that no step waits for the host and a replayed
 // step reads fresh values. prepare_step writes them, adamw and sgd read them.

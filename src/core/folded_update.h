@@ -1,5 +1,5 @@
-// The operands of adamw_product: the optimizer's state, and for each weight that the call updates (dy, x, master, m, v, copy). A single weight
-// may have no copy.
+// The operands of adamw_product: the optimizer's state, and for each weight that the call updates (dy, x, master, m, v,
+// copy). A single weight may have no copy.
 #pragma once
 #include "core/kernel_call.h"
 

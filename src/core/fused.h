@@ -6,7 +6,8 @@ namespace sinter {
 
 constexpr int max_fused_inputs = 8, max_fused_steps = 32;
 
-// What a value depends on. Programs of elements know no rows: their values vary by element, or not at all (single numbers).
+// What a value depends on. Programs of elements know no rows: their values vary by element,
+// or not at all (single numbers).
 enum class Varies : uint8_t { element, row, column, nothing };
 
 enum class StepKind : uint8_t {
@@ -33,7 +34,8 @@ struct FusedProgram {
   int n_in = 0, n_steps = 0, n_out = 0;
   FusedStep steps[max_fused_steps];
   int out[max_outputs] = {};  // the value that each output gets
-  // Programs of rows (CUDA only): tensors are rows of so many elements, contiguous in themselves. 0: a program of elements.
+  // Programs of rows (CUDA only): tensors are rows of so many elements, contiguous in
+  // themselves. 0: a program of elements.
   int64_t row_length = 0;
   Varies in_varies[max_fused_inputs] = {};
   mutable const void* prepared = nullptr;  // what the device's backend made of it

@@ -1,4 +1,5 @@
-// Storage types of the two 16-bit floats and their conversions on the host. Bit-compatible with __nv_bfloat16 and __half.
+// Storage types of the two 16-bit floats and their conversions on the host. Bit-compatible
+// with __nv_bfloat16 and __half.
 #pragma once
 #include <bit>
 #include <cstdint>

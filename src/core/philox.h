@@ -1,5 +1,5 @@
-// Counter-based random numbers: element i of a stream is a pure function of (seed, stream, i), so any number of threads,
-// devices or ranks draws the same bits.
+// Counter-based random numbers: element i of a stream is a pure function of (seed, stream, i), so any number of
+// threads, devices or ranks draws the same bits.
 //
 // Note [Same bits everywhere]: normals need log and sqrt. We invert the normal distribution (Wichura's AS 241, the
 // single-precision PPND7) with a log of our own; every multiply-add is written as an explicit fma, division and square

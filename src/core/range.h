@@ -2,9 +2,9 @@
 // that wants to say where something happened: memory events, error messages, NVTX, the profiler.
 //
 // Note [Ranges are a tree]: a place is a node that lives for ever, so that "where" is one number, the node's id, which
-// memory events, device activity and traces carry. Entering a range finds the child of that name; only a new one takes a
-// lock. Siblings lie in the order in which they were first entered and are looked through from the last hit on, so that
-// layer after layer is found at once, however many there are.
+// memory events, device activity and traces carry. Entering a range finds the child of that name; only a new one takes
+// a lock. Siblings lie in the order in which they were first entered and are looked through from the last hit on, so
+// that layer after layer is found at once, however many there are.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -50,8 +50,8 @@ class Range {
   static std::string path() { return current().path(); }
 };
 
-// Backward visits the modules that forward went through: follow(f) goes to the module path of `f` (without its phase and
-// op), below the range in which this object was made. What is common to the old place and the new one is not left.
+// Backward visits the modules that forward went through: follow(f) goes to the module path of `f` (without its phase
+// and op), below the range in which this object was made. What is common to the old place and the new one is not left.
 class RangeFollower {
  public:
   RangeFollower();

@@ -1,4 +1,5 @@
-// Tensor: a strided view of reference-counted storage. It knows nothing of arithmetic; gradients hang on an opaque node.
+// Tensor: a strided view of reference-counted storage. It knows nothing of arithmetic;
+// gradients hang on an opaque node.
 #pragma once
 #include "core/device.h"
 #include "core/dims.h"

@@ -156,8 +156,8 @@ class CachingAllocator : public Allocator {
   mutable std::mutex mutex_;
   std::unordered_map<void*, StreamPools> pools_;
   std::map<char*, Block*> segments_;  // the first block of each
-  // Blocks live as long as the allocator: a token given back twice must still be recognised. Those out of use wait, oldest
-  // first, to be used again.
+  // Blocks live as long as the allocator: a token given back twice must still be recognised. Those out of use wait,
+  // oldest first, to be used again.
   std::deque<Block> blocks_;
   std::deque<Block*> spare_;
   MemoryStats stats_;

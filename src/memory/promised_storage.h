@@ -1,4 +1,5 @@
-// Memory that has a size but no place yet. A trace needs no more; whoever then really uses it asks for it, and otherwise it is never taken.
+// Memory that has a size but no place yet. A trace needs no more; whoever then really uses it asks for it,
+// and otherwise it is never taken.
 #pragma once
 #include <functional>
 

@@ -1,5 +1,5 @@
-// A device's memory as pytorch.org/memory_viz and torch.cuda._memory_viz read it: the segments as they are at the end and
-// every event that led there. Also plain JSON, which the newer viewer opens too.
+// A device's memory as pytorch.org/memory_viz and torch.cuda._memory_viz read it: the segments as they are at the end
+// and every event that led there. Also plain JSON, which the newer viewer opens too.
 #pragma once
 #include "memory/caching_allocator.h"
 

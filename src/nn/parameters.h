@@ -12,9 +12,9 @@
 // place.
 //
 // Note [Versions by unit]: Role::version(unit) changes whenever the unit's numbers may have, so that whoever keeps
-// something made from them can tell that it is stale. An op that writes in place does not say where, and counts for every
-// unit; what is done through write_within() counts for those it names. The 16-bit copy follows the master, when it is next
-// read or at refresh_stale_low_copy(): what is made from a copy depends on the master's version.
+// something made from them can tell that it is stale. An op that writes in place does not say where, and counts for
+// every unit; what is done through write_within() counts for those it names. The 16-bit copy follows the master, when
+// it is next read or at refresh_stale_low_copy(): what is made from a copy depends on the master's version.
 #pragma once
 #include <functional>
 #include <list>

@@ -1,5 +1,5 @@
-// o = softmax(scale · q·kᵀ) · v without ever holding the scores: memory stays linear in the number of positions. Also gives
-// L, the logarithm of the sum of the exponentials of a row's scores, which is all that backward needs of them.
+// o = softmax(scale · q·kᵀ) · v without ever holding the scores: memory stays linear in the number of positions. Also
+// gives L, the logarithm of the sum of the exponentials of a row's scores, which is all that backward needs of them.
 #include "ops/attention.h"
 
 #include "backend/workspace.h"

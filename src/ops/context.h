@@ -46,7 +46,8 @@ struct Autocast : Scoped<std::optional<DType>> {
 CachingAllocator& allocator_of(DeviceType device);
 void* current_stream(DeviceType device);
 void synchronize(DeviceType device);
-// The meta device stands for this one while the object lives (this machine's CPU without one): the same workspaces, kernels and memory rules.
+// The meta device stands for this one while the object lives (this machine's CPU without one): the same
+// workspaces, kernels and memory rules.
 class MetaTarget {
  public:
   explicit MetaTarget(const DeviceInfo& device);

@@ -29,7 +29,8 @@ class Interceptor {
   // `inputs` are what the caller passed (a parameter stays itself), `used` what the kernel read after the precision
   // policy (a parameter's 16-bit copy).
   virtual void called(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) = 0;
-  // The same for a call of a compiled step, whose tensors are long gone. Where many are launched as one, the first is not called.
+  // The same for a call of a compiled step, whose tensors are long gone. Where many are launched
+  // as one, the first is not called.
   virtual void replaying(const OpDef&) {}
   virtual void replayed(const OpDef&, const Cost&, [[maybe_unused]] double bytes) {}
   virtual ~Interceptor() = default;
@@ -51,24 +52,27 @@ class Listening {
   Interceptor& interceptor_;
 };
 
-// Note [Host actions]: something the host does in the middle of a step, such as a collective that is staged through its memory, or a look at the clock. It is
-// called with what it reads as inputs and what it writes as outputs (what it changes is both), once calls before it have written that. Eager mode waits for
-// the device, and for the action. A compiled step is cut there: no call moves across, but the action waits only for the calls that it depends on, runs on a
-// thread of its own, and is waited for only by calls that touch its operands, and at the end. What it does on the device
-// is over when it returns. Without operands it waits for nothing: it is called as soon as all before it has been submitted. The meta device calls only those, and a trace none.
+// Note [Host actions]: something the host does in the middle of a step, such as a collective that is staged through its
+// memory, or a look at the clock. It is called with what it reads as inputs and what it writes as outputs (what it
+// changes is both), once calls before it have written that. Eager mode waits for the device, and for the action. A
+// compiled step is cut there: no call moves across, but the action waits only for the calls that it depends on, runs on
+// a thread of its own, and is waited for only by calls that touch its operands, and at the end. What it does on the
+// device is over when it returns. Without operands it waits for nothing: it is called as soon as all before it has been
+// submitted. The meta device calls only those, and a trace none.
 using HostAction = std::function<void(const KernelCall&)>;
 void host_action(HostAction action, TensorPtrs reads = {}, TensorPtrs writes = {});
 
-// Takes the place of a device while a step is traced: dispatch does all it does, but memory is the recorder's and kernels are handed to it
-// instead of being launched.
+// Takes the place of a device while a step is traced: dispatch does all it does, but memory is the recorder's and
+// kernels are handed to it instead of being launched.
 class Recorder {
  public:
   virtual Allocator& allocator() = 0;
-  // `kernel` is what would have been launched; its pointers lie in the storages of the call's tensors, or are the recorder's.
+  // `kernel` is what would have been launched; its pointers lie in the storages of the call's
+  // tensors, or are the recorder's.
   virtual void record(const OpCall& call, const Outputs& outputs, const KernelCall& kernel) = 0;
   virtual void record_action(HostAction action, TensorPtrs reads, TensorPtrs writes) = 0;
-  // A leaf's window of accumulation matters to what is recorded: backward is about to add to its gradient or to overwrite it; or a new window
-  // begins, whatever was before.
+  // A leaf's window of accumulation matters to what is recorded: backward is about to add to its gradient or to
+  // overwrite it; or a new window begins, whatever was before.
   virtual void leaf_used(GradientTarget& leaf) = 0;
   virtual void leaf_reset(GradientTarget& leaf) = 0;
   virtual ~Recorder() = default;

@@ -3,8 +3,8 @@
 
 namespace sinter {
 
-// Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (batch_from_host). A traced step cannot know
-// them: there a wrong one becomes NaN.
+// Ids are checked where that costs nothing; on a GPU they are checked when they are uploaded (batch_from_host). A
+// traced step cannot know them: there a wrong one becomes NaN.
 void rules::check_ids(const char* op, const Tensor& given, int64_t limit) {
   check(given.dtype() == DType::i64 || given.dtype() == DType::i32, "{}: token ids must be int64 or int32, not {}", op,
         name_of(given.dtype()));

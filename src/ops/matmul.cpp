@@ -21,9 +21,9 @@ void check_types(const OpCall& c) {
         name_of(c.in(0).dtype()), name_of(c.in(1).dtype()));
 }
 
-// Note [Padded rows]: rows whose length is not a multiple of 16 bytes (vocab 50257) would cost cuBLASLt its fast kernels
-// in this product and in every one that reads the result, so the rows are laid out at a stride that is. 64 elements keep
-// the stride a multiple of 128 bytes in 16-bit types.
+// Note [Padded rows]: rows whose length is not a multiple of 16 bytes (vocab 50257) would cost cuBLASLt its fast
+// kernels in this product and in every one that reads the result, so the rows are laid out at a stride that is. 64
+// elements keep the stride a multiple of 128 bytes in 16-bit types.
 void add_matrix(OutSpecs& out, const Dims& dims, DType dtype) {
   int64_t n = dims[dims.rank() - 1];
   if (n < 64 || n * size_of(dtype) % 16 == 0) return out.add(dims, dtype);

@@ -106,8 +106,8 @@ enum class OpKind : uint8_t {
 //   lower     cast to the 16-bit type; the result is 16-bit           (products)
 //   fp32      cast to fp32; the result is fp32                         (layer_norm)
 //   promote   taken as they are; the result has the widest type among them (add, where)
-//   internal  taken as they are, computed in fp32; a 16-bit result where the shape rule says so (rms_norm, softmax, loss)
-//   none      taken as they are
+//   internal taken as they are, computed in fp32; a 16-bit result where the shape rule says so (rms_norm,
+//   softmax, loss) none taken as they are
 enum class AutocastPolicy : uint8_t { lower, fp32, promote, internal, none };
 
 // A test input: one tensor per shape, and how to fill it.
@@ -143,7 +143,8 @@ struct OpDef {
   uint32_t differentiable = 1;                   // outputs that gradients flow through
   // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;
-  // Adds its steps, which the compiler may join with others; false if the call is one that it cannot write so. Null: there is no program.
+  // Adds its steps, which the compiler may join with others; false if the call is one that it cannot write
+  // so. Null: there is no program.
   bool (*row_program)(RowProgram&) = nullptr;
   const OpDef* with_product =
       nullptr;  // of an update with AdamW's operands: the op that also computes the product that is its gradient

@@ -1,4 +1,5 @@
-// The optimizer's arithmetic: over whole flat buffers, in place, with its numbers on the device (core/attrs.h, StepState).
+// The optimizer's arithmetic: over whole flat buffers, in place, with its numbers on the
+// device (core/attrs.h, StepState).
 #include "core/folded_update.h"
 #include "ops/rules.h"
 

@@ -1,5 +1,5 @@
-// An op on whole rows as a program of steps (core/fused.h), which the compiler joins with what stands before and after it. Written as gradient
-// rules are: against an interface, once for each op (OpDef::row_program).
+// An op on whole rows as a program of steps (core/fused.h), which the compiler joins with what stands before and after
+// it. Written as gradient rules are: against an interface, once for each op (OpDef::row_program).
 #pragma once
 #include "core/fused.h"
 #include "core/kernel_call.h"

@@ -1,4 +1,5 @@
-// p = softmax(scale · s) over the last dimension, with an optional causal mask: scaling, masking and softmax in one pass.
+// p = softmax(scale · s) over the last dimension, with an optional causal mask: scaling,
+// masking and softmax in one pass.
 #include <cmath>
 
 #include "ops/row_program.h"

@@ -1,5 +1,5 @@
-// Optimizers over the flat buffers. Learning rate, step count, clipping and loss scale live on the device (StepState), so a
-// step never waits for the host.
+// Optimizers over the flat buffers. Learning rate, step count, clipping and loss scale live on the device (StepState),
+// so a step never waits for the host.
 #pragma once
 #include <functional>
 #include <memory>
@@ -36,7 +36,8 @@ class Optimizer {
   const std::vector<std::string>& moments() const { return moments_; }  // names of roles, also before allocate()
 
  protected:
-  // Runs the op over a range of master, gradient and the named moments, with the state, and the 16-bit copy if there is one.
+  // Runs the op over a range of master, gradient and the named moments, with the state, and
+  // the 16-bit copy if there is one.
   void run(const OpDef& op, const Attrs& attrs, const std::vector<std::string>& moments, int64_t begin, int64_t end);
 
   Parameters& parameters_;

@@ -4,8 +4,8 @@
 
 namespace sinter::plan {
 
-// The CUDA context and the libraries' own memory, which the allocator does not see: 533 to 537 MiB in every run on an H200
-// with CUDA 13.0 (docs/results).
+// The CUDA context and the libraries' own memory, which the allocator does not see: 533 to 537 MiB in every run on an
+// H200 with CUDA 13.0 (docs/results).
 int64_t typical_outside_bytes();
 
 int64_t device_need(const Prediction& prediction);  // segments and what lies outside the allocator
@@ -13,8 +13,9 @@ int64_t device_need(const Prediction& prediction);  // segments and what lies ou
 std::string missing_on(const DeviceInfo& gpu, const RunConfig& config);
 bool fits(const RunConfig& config, const DeviceInfo& gpu, const MakeModel& make_model);
 
-// The cheapest change that makes it fit, as flags ("--dtype bf16", "--batch 2"), or nothing if none was found. Cheap is:
-// first another attention, then another precision, then fewer sequences, then a shorter context, then a smaller model.
+// The cheapest change that makes it fit, as flags ("--dtype bf16", "--batch 2"), or nothing if none was
+// found. Cheap is: first another attention, then another precision, then fewer sequences, then a shorter
+// context, then a smaller model.
 std::string cheapest_change(const RunConfig& config, const DeviceInfo& gpu, const MakeModel& make_model);
 
 }  // namespace sinter::plan

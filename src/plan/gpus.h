@@ -26,7 +26,8 @@ const Gpu* gpu_of(const std::string& device_name);  // null: not in the table
 std::vector<const Gpu*> known_cards();           // the smallest first
 const Gpu& card_named(const std::string& card);  // refuses unknown ones, listing those there are
 
-// What a prediction is made for where nothing else is said: the device itself, or for a GPU that is not here the largest card.
+// What a prediction is made for where nothing else is said: the device itself, or for a GPU
+// that is not here the largest card.
 DeviceInfo device_or_card(DeviceType device);
 
 // By --dtype in FLOP/s, and in B/s.

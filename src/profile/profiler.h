@@ -31,8 +31,8 @@ class Profiler {
   Profiler(DeviceType device, ProfilerChoice choice);
   ~Profiler();
 
-  // Warm-up, then `passes` plain and `passes` recorded ones, in two turns each, so that drift of the machine meets both.
-  // For a trace also the host's ranges and the memory in use, which costs a little more. None if interrupted.
+  // Warm-up, then `passes` plain and `passes` recorded ones, in two turns each, so that drift of the machine meets
+  // both. For a trace also the host's ranges and the memory in use, which costs a little more. None if interrupted.
   std::optional<Profile> run(const Work& work, int64_t warmup, int64_t passes, bool for_trace);
 
  private:

@@ -38,8 +38,9 @@ void Trainer::backward(const Tensor& loss, const Tensor& share) {
   sinter::backward(loss, seed);
 }
 
-// What is traced, and what eager mode runs. Gradients are forgotten at the beginning, so that a trace holds whatever was run before it, and after
-// the update, so that it need not store them. Micro-batches add their losses up outside the arena, which the next one overwrites.
+// What is traced, and what eager mode runs. Gradients are forgotten at the beginning, so that a trace holds whatever
+// was run before it, and after the update, so that it need not store them. Micro-batches add their losses up outside
+// the arena, which the next one overwrites.
 Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mark) {
   auto done = [&](Phase phase) {
     if (mark) mark(phase);
@@ -68,7 +69,8 @@ Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mar
   return part == only ? result.detach() : loss_sum_;
 }
 
-// A trace can make nothing that outlives it, but gradients. The 16-bit copies are refreshed around it, or every replay would do it again.
+// A trace can make nothing that outlives it, but gradients. The 16-bit copies are refreshed around it, or
+// every replay would do it again.
 void Trainer::make_what_lasts(Pass pass) {
   if (pass == Pass::step) optimizer().allocate();
   else if (pass == Pass::forward_backward && options_.precision.loss_scaling) optimizer();  // its state holds the scale

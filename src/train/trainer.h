@@ -37,9 +37,9 @@ class Trainer {
   Trainer(const Trainer&) = delete;  // the optimizer holds on to the parameters
   Trainer& operator=(const Trainer&) = delete;
 
-  // One pass over micro-batches, which weigh the same: loss and gradient are the means of theirs, logits those of the last. Earlier gradients
-  // are forgotten first; a step, by the optimizer's learning rate, uses its own up. Does not wait for the device; what it returns holds until
-  // the next pass.
+  // One pass over micro-batches, which weigh the same: loss and gradient are the means of theirs, logits those of the
+  // last. Earlier gradients are forgotten first; a step, by the optimizer's learning rate, uses its own up. Does not
+  // wait for the device; what it returns holds until the next pass.
   Tensor run(Pass pass, std::span<const Batch> micro_batches, const Mark& mark = {});
   Tensor run(Pass pass, const Batch& batch, const Mark& mark = {}) { return run(pass, std::span(&batch, 1), mark); }
   // Sets the rate, runs, waits; returns the loss.
@@ -59,7 +59,8 @@ class Trainer {
   std::vector<Replayed> replayed() const;
 
  private:
-  // Where a micro-batch stands in its pass: the first overwrites gradients, later ones add to them, the last one ends the pass.
+  // Where a micro-batch stands in its pass: the first overwrites gradients, later ones add to
+  // them, the last one ends the pass.
   enum Part { only, first, later, last, part_count };
   Tensor run(Pass pass, Part part, const Batch& batch, const Mark& mark);
   Tensor submit(Pass pass, Part part, const Batch& batch, const Mark& mark);

@@ -1,4 +1,5 @@
-// One configuration's repeated work: the same calls in the same order, whether they run, or the meta device only counts.
+// One configuration's repeated work: the same calls in the same order, whether they run,
+// or the meta device only counts.
 #pragma once
 #include "train/run_config.h"
 

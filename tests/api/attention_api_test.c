@@ -1,5 +1,5 @@
-/* The C API from C: results against attention spelled out in double, refusals, and many threads at once. Prints a line per
- * failure; the exit code counts them. */
+/* The C API from C: results against attention spelled out in double, refusals, and many threads at once. Prints a line
+ * per failure; the exit code counts them. */
 #include <math.h>
 #include <pthread.h>
 #include <sinter/sinter.h>
@@ -47,7 +47,8 @@ static Case* new_case(unsigned seed) {
   fill(c->o, QP, 0, &seed), fill(c->dq, QP, 0, &seed), fill(c->dk, KP, 0, &seed), fill(c->dv, KP, 0, &seed);
   sinter_attention a = SINTER_ATTENTION_INIT;
   a.q = spaced(c->q, H, NQ), a.k = spaced(c->k, KV, NK), a.v = spaced(c->v, KV, NK), a.o = spaced(c->o, H, NQ);
-  a.d_o = spaced(c->d_o, H, NQ), a.dq = spaced(c->dq, H, NQ), a.dk = spaced(c->dk, KV, NK), a.dv = spaced(c->dv, KV, NK);
+  a.d_o = spaced(c->d_o, H, NQ), a.dq = spaced(c->dq, H, NQ);
+  a.dk = spaced(c->dk, KV, NK), a.dv = spaced(c->dv, KV, NK);
   a.lse = c->lse;
   a.causal = 1, a.causal_offset = OFFSET;
   c->a = a;
@@ -150,8 +151,8 @@ static void test_workspace(void) {
   EXPECT(strstr(sinter_last_error(), "workspace"), "%s", sinter_last_error());
   void* whole = given->a.workspace;
   given->a.workspace = (char*)whole + 4, given->a.workspace_bytes = SIZE_MAX;
-  EXPECT(sinter_attention_backward(&given->a) == SINTER_INVALID_ARGUMENT && strstr(sinter_last_error(), "16 bytes"), "%s",
-         sinter_last_error());
+  EXPECT(sinter_attention_backward(&given->a) == SINTER_INVALID_ARGUMENT && strstr(sinter_last_error(), "16 bytes"),
+         "%s", sinter_last_error());
   free(whole), free(own), free(given);
 }
 
@@ -180,7 +181,8 @@ static void test_refusals(void) {
   a = c->a, a.kernel = SINTER_KERNEL_TILED, a.tile = 4096, refuses(&a, 0, SINTER_INVALID_ARGUMENT, "bytes");
   a = c->a, a.d_o.dims[2] = 1, refuses(&a, 1, SINTER_INVALID_ARGUMENT, "d_o");
   a = c->a, a.dk.data = NULL, refuses(&a, 1, SINTER_INVALID_ARGUMENT, "dk");
-  a = c->a, a.q.dims[0] = a.q.dims[1] = a.q.dims[2] = (int64_t)1 << 30, refuses(&a, 0, SINTER_INVALID_ARGUMENT, "too large");
+  a = c->a, a.q.dims[0] = a.q.dims[1] = a.q.dims[2] = (int64_t)1 << 30;
+  refuses(&a, 0, SINTER_INVALID_ARGUMENT, "too large");
   free(c);
 }
 
@@ -188,7 +190,8 @@ static void test_refusals(void) {
 static void test_empty(void) {
   Case* c = new_case(5);
   sinter_attention a = c->a;
-  a.q = a.o = a.d_o = a.dq = sinter_tensor_contiguous(c->a.q.data, (sinter_dtype)c->a.q.dtype, c->a.q.dims[0], c->a.q.dims[1], 0, c->a.q.dims[3]);
+  a.q = a.o = a.d_o = a.dq = sinter_tensor_contiguous(c->a.q.data, (sinter_dtype)c->a.q.dtype, c->a.q.dims[0],
+                                                      c->a.q.dims[1], 0, c->a.q.dims[3]);
   EXPECT(sinter_attention_forward(&a) == SINTER_OK, "%s", sinter_last_error());
   EXPECT(sinter_attention_backward(&a) == SINTER_OK, "%s", sinter_last_error());
   free(c);

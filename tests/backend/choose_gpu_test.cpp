@@ -1,4 +1,5 @@
-// Note [One GPU] in backend/device.h. Whether an ordinal exists is only known where there are GPUs; the rest is the same everywhere.
+// Note [One GPU] in backend/device.h. Whether an ordinal exists is only known where there are GPUs;
+// the rest is the same everywhere.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// Generated CUDA kernels, compiled as C++ and run without a GPU: what they compute is what the calls they stand for compute.
+// Generated CUDA kernels, compiled as C++ and run without a GPU: what they compute is what
+// the calls they stand for compute.
 #include "support/generated.h"
 
 #include "autograd/tape.h"
@@ -105,7 +106,8 @@ TEST_F(Generated, TransformerStepsAreAsGoodAsEagerOnes) {
     auto step = compiled_for_cuda(model.graph());
     int rows = 0;
     for (const compile::Node& n : step->graph().nodes) rows += n.op == &ops::fused;
-    // Two residual adds a layer go to the norms after them; in bf16 each norm's gradient is cast for the products before it.
+    // Two residual adds a layer go to the norms after them; in bf16 each norm's gradient is
+    // cast for the products before it.
     EXPECT_EQ(rows, std::string(dtype) == "bf16" ? 12 : 6);
     GeneratedKernels kernels;
     kernels.add(*step);

@@ -1,4 +1,5 @@
-// Several executables over one arena: it is as large as the largest needs, and all of them keep giving the right results.
+// Several executables over one arena: it is as large as the largest needs, and all of them
+// keep giving the right results.
 #include "compile/arena.h"
 
 #include "compile/compiled.h"

@@ -1,5 +1,5 @@
-// Attention that is spelled out, compiled: in strips of rows (causal), or as the attention op (flash). Both give what eager gives; neither
-// touches what it must not.
+// Attention that is spelled out, compiled: in strips of rows (causal), or as the attention op (flash). Both give what
+// eager gives; neither touches what it must not.
 #include <cmath>
 #include <set>
 
@@ -141,7 +141,8 @@ void expect_strips(DeviceType device) {
         AttentionInputs x = on_device(random_inputs(s, rng, type), device);
         CompileOptions how = without_flash();
         Outcome r = run(s, x, plainly, &how, grad);
-        // CUDA has calls that do all strips; their 16-bit kernels want whole pieces of 16 bytes. Other strips of 16 bits are long there.
+        // CUDA has calls that do all strips; their 16-bit kernels want whole pieces of 16 bytes. Other
+        // strips of 16 bits are long there.
         bool on_cpu = device == DeviceType::cpu, joined = !on_cpu && (type == DType::f32 || s.D % 8 == 0);
         bool strips = !joined && (on_cpu || s.Nq >= 2048);
         EXPECT_EQ(calls_of(ops::attention_weights, r.graph), joined) << s.text();

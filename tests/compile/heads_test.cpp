@@ -1,4 +1,5 @@
-// Heads that stay in the rows of their projection: the numbers are eager's, and where somebody else reads rows or heads nothing is moved.
+// Heads that stay in the rows of their projection: the numbers are eager's, and where somebody else reads
+// rows or heads nothing is moved.
 #include <cmath>
 
 #include "autograd/tape.h"

@@ -1,4 +1,5 @@
-// Large products of a step on the CPU go to our own kernel, eager or compiled, folded into updates or not: the same bits.
+// Large products of a step on the CPU go to our own kernel, eager or compiled, folded into
+// updates or not: the same bits.
 #include "backend/workspace.h"
 #include "core/folded_update.h"
 #include "nn/transformer.h"

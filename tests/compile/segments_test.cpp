@@ -1,4 +1,5 @@
-// Host actions: they see what was computed before them and are seen by what comes after, no call moves across them, and they run beside later ones.
+// Host actions: they see what was computed before them and are seen by what comes after, no call moves across them,
+// and they run beside later ones.
 #include <atomic>
 #include <chrono>
 #include <mutex>

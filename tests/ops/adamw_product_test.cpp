@@ -1,5 +1,5 @@
-// The kernel that updates weights by gradients it never stores: CUDA's, and the CPU's for large products, against the CPU's that multiplies and
-// updates one after the other, as it does where weights have 16-bit copies.
+// The kernel that updates weights by gradients it never stores: CUDA's, and the CPU's for large products, against the
+// CPU's that multiplies and updates one after the other, as it does where weights have 16-bit copies.
 #include <cmath>
 #include <fmt/format.h>
 
@@ -111,7 +111,8 @@ TEST(AdamWProduct, SeveralWeightsAsOneByOne) {
   }
 }
 
-// Around the edges of tiles, of both ways to share out the work, and of the 2048 tokens that are summed at once: the same bits.
+// Around the edges of tiles, of both ways to share out the work, and of the 2048 tokens that are
+// summed at once: the same bits.
 TEST(AdamWProduct, LargeAsOneAfterTheOther) {
   struct Shape {
     int64_t tokens, rows, columns;
@@ -139,7 +140,8 @@ TEST(AdamWProduct, LargeAsOneAfterTheOther) {
   }
 }
 
-// From the m and v that it stored: each number of the update, not their norm. A wrong guess, or a step of Newton's too few, is 2^-12 off.
+// From the m and v that it stored: each number of the update, not their norm. A wrong guess, or a step of
+// Newton's too few, is 2^-12 off.
 TEST(AdamWProduct, QuotientsAreNearlyExact) {
   Update u = random_update(1, 100, 64, 65, false, 5, DType::f32);
   fill(u.master, 0);

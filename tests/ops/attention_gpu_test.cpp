@@ -1,5 +1,5 @@
-// The CUDA attention kernels against attention spelled out in float64: Hopper's own and the portable one, the latter also with no more shared
-// memory than an RTX 4090 has.
+// The CUDA attention kernels against attention spelled out in float64: Hopper's own and the portable one, the latter
+// also with no more shared memory than an RTX 4090 has.
 #include <cmath>
 #include <cstdlib>
 
@@ -30,11 +30,13 @@ class AttentionGpu : public testing::TestWithParam<Variant> {
     if (GetParam().shared_limit) setenv("SINTER_SHARED_LIMIT", GetParam().shared_limit, 1);
   }
   void TearDown() override { unsetenv("SINTER_SHARED_LIMIT"); }
-  // Every type on one shape; the inputs lie among NaNs, at an address that TMA takes or, with a shift, one that it does not.
+  // Every type on one shape; the inputs lie among NaNs, at an address that TMA takes or, with
+  // a shift, one that it does not.
   void check(AttentionShape s, Rng& rng, int64_t shift, double size = 1) {
     s.attrs.kernel = GetParam().kernel;
     for (DType type : {DType::f32, DType::bf16, DType::f16}) {
-      // Backward sums do∘o, and o has been rounded. Over a few columns that error does not average out; naive never uses o and has none of it.
+      // Backward sums do∘o, and o has been rounded. Over a few columns that error does not average out; naive
+      // never uses o and has none of it.
       if (is_16bit(type) && s.D < 8) continue;
       AttentionInputs x = random_inputs(s, rng, type, size);
       AttentionResults exact = spelled_out(s, cast_to(x, DType::f64));

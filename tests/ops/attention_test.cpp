@@ -1,5 +1,5 @@
-// Attention in blocks, by the fast kernel and tile by tile, against attention spelled out in float64: any shape, both masks,
-// fewer key/value heads.
+// Attention in blocks, by the fast kernel and tile by tile, against attention spelled out in float64: any shape,
+// both masks, fewer key/value heads.
 #include <cmath>
 
 #include "autograd/tape.h"

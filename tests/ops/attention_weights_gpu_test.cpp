@@ -1,5 +1,5 @@
-// Attention that stores its probabilities, and the gradients of its scores and queries: the CPU's against ops that are spelled out, CUDA's against the
-// CPU's.
+// Attention that stores its probabilities, and the gradients of its scores and queries: the CPU's against ops that are
+// spelled out, CUDA's against the CPU's.
 #include <cmath>
 
 #include "backend/device.h"
@@ -96,7 +96,8 @@ TEST(AttentionWeightsGpu, AreTheCpus) {
       double bound = type == DType::f32 ? 2e-6 : type == DType::bf16 ? 6e-3 : 1e-3;
       EXPECT_LT(error(to_vector(got.p), to_vector(expected.p)), bound) << s.text() << " " << name_of(type);
       EXPECT_LT(error(to_vector(got.o), to_vector(expected.o)), bound) << s.text() << " " << name_of(type);
-      // Differences of dp and its mean: with few keys little is left of them, which shows where nothing else is rounded.
+      // Differences of dp and its mean: with few keys little is left of them, which shows
+      // where nothing else is rounded.
       double of_scores = (type == DType::f32 ? 10 : 3) * bound;
       EXPECT_LT(error(to_vector(got.ds), to_vector(expected.ds)), of_scores) << s.text() << " " << name_of(type);
       EXPECT_LT(error(to_vector(got.dq), to_vector(expected.dq)), of_scores) << s.text() << " " << name_of(type);

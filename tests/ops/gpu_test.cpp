@@ -9,7 +9,8 @@ namespace {
 
 constexpr DeviceType cuda = DeviceType::cuda;
 constexpr DType types[] = {DType::f32, DType::bf16, DType::f16};
-// Of the largest element: fp32 sums in another order, and attention's probabilities, which the tensor cores take in 16 bits.
+// Of the largest element: fp32 sums in another order, and attention's probabilities, which
+// the tensor cores take in 16 bits.
 double inside_of(const OpCase& c, DType type) {
   return c.op == &ops::attention && is_16bit(type) ? 4 * roundoff(type) : 1e-5;
 }

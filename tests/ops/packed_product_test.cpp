@@ -1,5 +1,5 @@
-// The CPU's own product: the same numbers as OpenBLAS's, in any layout, the same bits with any number of threads. CTest's `old_openblas` runs the tests
-// of all ops with it (layouts with NaN between rows, gradients).
+// The CPU's own product: the same numbers as OpenBLAS's, in any layout, the same bits with any number of threads.
+// CTest's `old_openblas` runs the tests of all ops with it (layouts with NaN between rows, gradients).
 #include "ops/dispatch.h"
 #include "ops/table.h"
 #include "support/products.h"
@@ -13,8 +13,9 @@ struct Shape {
   int64_t m, n, k;
 };
 
-// Around the edges of tiles, panels, cuts of k (512) and rounds (2048); a group of shared panels has at most 64. Those with 64 or more in every direction
-// and 2^22 terms are shared out in panels where threads are few, the others in blocks.
+// Around the edges of tiles, panels, cuts of k (512) and rounds (2048); a group of shared panels has at
+// most 64. Those with 64 or more in every direction and 2^22 terms are shared out in panels where threads
+// are few, the others in blocks.
 constexpr Shape edges[] = {{16, 16, 1},     {28, 32, 16},    {29, 33, 17},      {27, 31, 15},    {28, 64, 512},
                            {29, 65, 513},   {100, 40, 2048}, {40, 100, 2049},   {45, 47, 4300},  {1000, 1100, 70},
                            {464, 464, 300}, {928, 928, 300}, {1000, 1100, 600}, {127, 300, 513}, {300, 100, 2048},

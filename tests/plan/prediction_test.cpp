@@ -1,4 +1,5 @@
-// Predictions for GPUs that are not here: nothing in them that such a GPU could not run, and the FLOPs of the published table.
+// Predictions for GPUs that are not here: nothing in them that such a GPU could not run, and
+// the FLOPs of the published table.
 #include "plan/prediction.h"
 
 #include "nn/transformer.h"

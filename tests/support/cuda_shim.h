@@ -1,5 +1,6 @@
-// CUDA's language as C++, to run a generated kernel without a GPU: its blocks run one after the other, the threads of a block as fibers that
-// take turns, changing where threads of a GPU would wait for each other. Included by the source that the tests write, not by the tests.
+// CUDA's language as C++, to run a generated kernel without a GPU: its blocks run one after the other, the threads of a
+// block as fibers that take turns, changing where threads of a GPU would wait for each other. Included by the source
+// that the tests write, not by the tests.
 #pragma once
 #include <cmath>
 #include <cstring>

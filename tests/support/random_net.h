@@ -1,5 +1,5 @@
-// Random nets over tensors of rows, for fused kernels and joined products: pointwise functions, ops on whole rows, casts between types,
-// constants, products of one input.
+// Random nets over tensors of rows, for fused kernels and joined products: pointwise functions, ops on whole rows,
+// casts between types, constants, products of one input.
 #pragma once
 #include <array>
 
@@ -8,8 +8,8 @@
 
 namespace sinter {
 
-// Leaves: two tensors of rows, rows of twice the length, rows that begin at an odd address, a weight, a single number, and three
-// matrices of one buffer.
+// Leaves: two tensors of rows, rows of twice the length, rows that begin at an odd address, a weight, a single number,
+// and three matrices of one buffer.
 struct Net {
   Dims dims;
   std::vector<DType> types;  // of the leaves

@@ -166,8 +166,8 @@ TEST(Process, EndsWithTheObjectThatStandsForIt) {
   EXPECT_FALSE(exists(pid));
 }
 
-// The parent is a child of ours that starts one of its own and is killed, so that nothing in it can tidy up. The pipe that all of them hold
-// ends when the last of them has.
+// The parent is a child of ours that starts one of its own and is killed, so that nothing in it can tidy up. The pipe
+// that all of them hold ends when the last of them has.
 TEST(Process, DiesWithItsParent) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);  // inherited

@@ -53,7 +53,8 @@ TEST(Accumulation, RefusesAStepOfNothing) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { t.step(std::span<const Batch>(), 1e-3); }), {"micro-batch"}));
 }
 
-// How many there are changes, and the learning rate, and the shape; in between a step of one batch; a weight is written from outside.
+// How many there are changes, and the learning rate, and the shape; in between a step of one batch; a
+// weight is written from outside.
 void expect_same_bits(const char* dtype, double clip, DeviceType device, const compile::CompileOptions& how) {
   struct Step {
     size_t count;

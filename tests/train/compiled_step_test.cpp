@@ -32,8 +32,8 @@ struct Case {
   double clip;
 };
 
-// Steps with batches and learning rates that change, a weight that is written from outside, and sequences that become fewer. Losses, and then the
-// parameters.
+// Steps with batches and learning rates that change, a weight that is written from outside, and sequences that become
+// fewer. Losses, and then the parameters.
 struct Trained {
   std::vector<double> losses;
   Tensor parameters;
@@ -75,7 +75,8 @@ TEST(CompiledStep, EqualsEagerBitForBit) {
       expect_same_bits(k, DeviceType::cpu, how);
 }
 
-// Where updates are folded gradients take hardly any memory between steps; eager steps, and traces of other shapes, make it again.
+// Where updates are folded gradients take hardly any memory between steps; eager steps, and traces
+// of other shapes, make it again.
 void expect_gradients_given_back(DeviceType device, const char* dtype) {
   TrainerOptions o;
   o.precision = precision_named(dtype);
@@ -100,7 +101,8 @@ void expect_gradients_given_back(DeviceType device, const char* dtype) {
     EXPECT_FALSE(compiled.parameters().grad().defined());
     EXPECT_LT(gradients() - before, gradient_bytes / 2) << i;
   }
-  // A pass that keeps its gradients has memory for them. A step after it forgets them, and is the one that was traced before.
+  // A pass that keeps its gradients has memory for them. A step after it forgets them, and is
+  // the one that was traced before.
   Batch batch = random_batch(2, 12, model.vocab, 9, device);
   for (Trainer* t : {&eager, &compiled}) t->run(Pass::forward_backward, batch);
   EXPECT_TRUE(compiled.parameters().grad().defined());
@@ -196,7 +198,8 @@ TEST(CompiledStep, LetsLanesFallBehind) {
   }
 }
 
-// The weights of a block are updated by one call, those of different blocks by different ones, and each when nobody needs it any more.
+// The weights of a block are updated by one call, those of different blocks by different ones, and each
+// when nobody needs it any more.
 TEST(CompiledStep, UpdatesABlocksWeightsTogether) {
   MetaTarget target(hopper_gpu());
   compile::Graph g = graph_for_cuda("bf16", 3);

@@ -1,4 +1,5 @@
-// AdamW, with which optim.cpp goes through flat buffers, and packed_product.cpp through the rows of a gradient's tile, which it never stores: the same bits.
+// AdamW, with which optim.cpp goes through flat buffers, and packed_product.cpp through the rows of a gradient's tile,
+// which it never stores: the same bits.
 #pragma once
 #include <immintrin.h>
 
@@ -52,7 +53,8 @@ SINTER_INLINE Vector<float> inverse(Vector<float> x) {
   return y * (2.0f - x * y);
 }
 
-// A vector of numbers. The exact root and quotient would keep the core from multiplying, where a tile is updated between products.
+// A vector of numbers. The exact root and quotient would keep the core from multiplying, where a
+// tile is updated between products.
 SINTER_INLINE void update_vector(const AdamWRule<float>& rule, float* p, const float* gradient, float* m, float* v) {
   Vector<float> mi = load_vector(m), vi = load_vector(v);
   rule.move(mi, vi, load_vector(gradient));
@@ -63,7 +65,8 @@ SINTER_INLINE void update_vector(const AdamWRule<float>& rule, float* p, const f
   store_vector(p, rule.keep * load_vector(p) - rule.rate * quotient);
 }
 
-// Fewer than a vector, by one too: where rows end must not change bits. Apart from the loop over whole ones, which stands between products.
+// Fewer than a vector, by one too: where rows end must not change bits. Apart from the loop over whole ones,
+// which stands between products.
 [[gnu::noinline]] static void update_rest(const AdamWRule<float>& rule, float* p, const float* gradient, float* m,
                                           float* v, int64_t n) {
   float rest[4][lanes<float>] = {};

@@ -1,20 +1,20 @@
-// Attention without the matrix of scores: Note [Online softmax]. Everything is held transposed, with the queries of a block
-// side by side in vectors (Note [Queries in lanes]).
+// Attention without the matrix of scores: Note [Online softmax]. Everything is held transposed, with the queries of a
+// block side by side in vectors (Note [Queries in lanes]).
 //
-// Note [Online softmax]: a block of queries meets the keys block by block. It keeps, per query, the largest score so far m,
-// the sum l of exp(s − m), and the output o scaled likewise. When a block brings a larger score, l and o are multiplied by
-// exp(m − m') and go on from there, so each score is used once and never stored; at the end o / l is the output, and
-// L = m + log l is all that backward needs to compute any probability again: p = exp(s − L).
+// Note [Online softmax]: a block of queries meets the keys block by block. It keeps, per query, the largest score so
+// far m, the sum l of exp(s − m), and the output o scaled likewise. When a block brings a larger score, l and o are
+// multiplied by exp(m − m') and go on from there, so each score is used once and never stored; at the end o / l is the
+// output, and L = m + log l is all that backward needs to compute any probability again: p = exp(s − L).
 //
 // Note [Queries in lanes]: sᵀ = k·qᵀ has a row per key and a column per query. Then maxima and sums over keys are plain
-// vector operations, m, l, L and D are vectors, a causal mask is a prefix of each row, and of all operands only the block of
-// queries ever has to be transposed: keys and values are read where they lie (Note [Tile products] in tile.h). The block of
-// queries also carries the factor scale · log2 e, so that every exponential is a power of two.
+// vector operations, m, l, L and D are vectors, a causal mask is a prefix of each row, and of all operands only the
+// block of queries ever has to be transposed: keys and values are read where they lie (Note [Tile products] in tile.h).
+// The block of queries also carries the factor scale · log2 e, so that every exponential is a power of two.
 //
-// Backward, with D = rowsum(do ∘ o): dv = pᵀ·do, ds = p ∘ (do·vᵀ − D), dq = scale · ds·k, dk = scale · dsᵀ·q: five products.
-// A task owns some blocks of queries, and their dq; what it adds to dk and dv goes to sums of its own in the workspace, and
-// the sums are added in order at the end. How many there are follows from the shape (workspace::attention_splits), so the
-// result does not depend on the number of threads.
+// Backward, with D = rowsum(do ∘ o): dv = pᵀ·do, ds = p ∘ (do·vᵀ − D), dq = scale · ds·k, dk = scale · dsᵀ·q: five
+// products. A task owns some blocks of queries, and their dq; what it adds to dk and dv goes to sums of its own in the
+// workspace, and the sums are added in order at the end. How many there are follows from the shape
+// (workspace::attention_splits), so the result does not depend on the number of threads.
 #include "backend/cpu/attention_shape.h"
 #include "backend/cpu/tile.h"
 #include "backend/workspace.h"
@@ -176,8 +176,8 @@ template <class A> void forward(const KernelCall& call) {
   });
 }
 
-// Rows of the block as the right operand of a product: in panels as wide as a register tile, one after the other, because
-// rows that lie a power of two apart compete for the same few places of the L1 cache.
+// Rows of the block as the right operand of a product: in panels as wide as a register tile, one after the other,
+// because rows that lie a power of two apart compete for the same few places of the L1 cache.
 constexpr int64_t panel_bytes = tile_vectors * vector_bytes;
 template <class A> constexpr int64_t panel = panel_bytes / int64_t(sizeof(A));
 
@@ -269,8 +269,8 @@ template <class A> void backward(const KernelCall& call) {
     for (int64_t task = begin; task < end; ++task) {
       int64_t split = task / pairs, pair = task % pairs, b = pair / P.Hkv, kv = pair % P.Hkv;
       A *sum_k = sums + 2 * task * size, *sum_v = sum_k + size;
-      // Blocks are dealt out in turn, the late ones first, because they see the most keys. So the first of them sees what
-      // the others see: it writes the sums and they add to them.
+      // Blocks are dealt out in turn, the late ones first, because they see the most keys. So the first of them sees
+      // what the others see: it writes the sums and they add to them.
       int64_t seen = split < items ? P.sees(min_of(P.Nq, (P.blocks - split / P.group) * W) - 1) : 0;
       zero(sum_k + seen * P.padded, (P.Nk - seen) * P.padded);
       zero(sum_v + seen * P.padded, (P.Nk - seen) * P.padded);

@@ -5,17 +5,18 @@
 //
 //     p_ij = exp(s_ij) / Σ_j exp(s_ij)        o_i = Σ_j p_ij v_j
 //
-// Spelled out with matrices, S and P are Nq × Nk: for 16384 positions that is a gigabyte a head in fp32. But o_i is just a
-// weighted mean, and a weighted mean can be taken a few keys at a time.
+// Spelled out with matrices, S and P are Nq × Nk: for 16384 positions that is a gigabyte a head in fp32. But o_i is
+// just a weighted mean, and a weighted mean can be taken a few keys at a time.
 //
 // The online softmax. Keep for each query three things: m, the largest score so far; l = Σ exp(s − m) so far; and
-// o = Σ exp(s − m)·v so far. Subtracting m keeps exp from overflowing. When a tile of keys brings a larger score, m becomes
-// m', and what was summed relative to m is made relative to m' by one factor:
+// o = Σ exp(s − m)·v so far. Subtracting m keeps exp from overflowing. When a tile of keys brings a larger score, m
+// becomes m', and what was summed relative to m is made relative to m' by one factor:
 //
 //     exp(s − m') = exp(s − m) · exp(m − m')
 //
-// So l and o are multiplied by exp(m − m'), the tile's own terms are added, and nothing older is ever looked at again. After the
-// last tile the output is o / l. Of the whole row of probabilities one number is kept for backward, L = m + log l.
+// So l and o are multiplied by exp(m − m'), the tile's own terms are added, and nothing older is ever
+// looked at again. After the last tile the output is o / l. Of the whole row of probabilities one number is
+// kept for backward, L = m + log l.
 //
 // Backward. With L known, any probability can be had again from its score alone: p_ij = exp(s_ij − L_i). So backward
 // computes each tile of S a second time instead of having stored it. Given do, the gradient of o:
@@ -92,7 +93,8 @@ template <class A> void forward(const KernelCall& call) {
             s[j] = scale * dot(Q + i * D, K + j * D, D);
             largest = max_of(largest, s[j]);
           }
-          // What was summed so far becomes relative to the new maximum. At first m is −inf, and exp(−inf) = 0 of nothing.
+          // What was summed so far becomes relative to the new maximum. At first m is
+          // −inf, and exp(−inf) = 0 of nothing.
           A shrink = exp_of(m[i] - largest);
           m[i] = largest;
           l[i] *= shrink;

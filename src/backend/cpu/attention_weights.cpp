@@ -1,5 +1,6 @@
-// Attention that stores its probabilities, p = softmax(scale · q·kᵀ) and o = p·v, and the gradients of its scores and queries: the reference
-// for the CUDA kernels. A compiled step has them on CUDA only; here OpenBLAS's products and softmax are faster.
+// Attention that stores its probabilities, p = softmax(scale · q·kᵀ) and o = p·v, and the gradients of its scores
+// and queries: the reference for the CUDA kernels. A compiled step has them on CUDA only; here OpenBLAS's
+// products and softmax are faster.
 #include "backend/cpu/attention_shape.h"
 #include "backend/cpu/reduce.h"
 

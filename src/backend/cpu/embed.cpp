@@ -21,8 +21,8 @@ template <class A> void forward(const KernelCall& call) {
   });
 }
 
-// The positions of each index below `rows`, in order: those of row r are order[first[r] .. first[r + 1]). A counting sort, so that a
-// table row is the business of one thread alone and its sum is always taken in the same order.
+// The positions of each index below `rows`, in order: those of row r are order[first[r] .. first[r + 1]). A counting
+// sort, so that a table row is the business of one thread alone and its sum is always taken in the same order.
 struct Positions {
   int64_t *first, *order;
 

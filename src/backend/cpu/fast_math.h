@@ -1,6 +1,7 @@
-// exp, log, tanh and erf for fp32 without branches or table lookups, so that GCC vectorises the loops that call them; about
-// 2 ulp. Infinities and NaN come out as from libm; results of exp below 2^-126 are flushed to 0, because denormals are
-// slow on many CPUs and worth nothing in a softmax. fp64 goes to libm: it is for checking gradients, not for speed.
+// exp, log, tanh and erf for fp32 without branches or table lookups, so that GCC vectorises the loops that
+// call them; about 2 ulp. Infinities and NaN come out as from libm; results of exp below 2^-126 are flushed to
+// 0, because denormals are slow on many CPUs and worth nothing in a softmax. fp64 goes to libm: it is for
+// checking gradients, not for speed.
 #pragma once
 #include <cstdint>
 

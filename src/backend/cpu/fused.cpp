@@ -1,4 +1,5 @@
-// A fused tree of pointwise functions: strips of every value stay in the L1 or L2 cache from the first step to the last.
+// A fused tree of pointwise functions: strips of every value stay in the L1 or L2 cache
+// from the first step to the last.
 #include "core/fused.h"
 
 #include "backend/cpu/pointwise_functions.h"

@@ -135,8 +135,8 @@ void problem_of(MatmulProblem& p, const KernelCall& call) {
 }
 
 void gemm(const MatmulProblem& p, bool accumulate) {
-  // OpenBLAS must not start threads of its own, whichever variant of it (pthread, OpenMP, serial) is installed. Not sooner
-  // than here: a program that only wants our attention may have products of its own.
+  // OpenBLAS must not start threads of its own, whichever variant of it (pthread, OpenMP, serial) is installed. Not
+  // sooner than here: a program that only wants our attention may have products of its own.
   [[maybe_unused]] static const bool claimed = (openblas_set_num_threads(1), true);
   if (p.m == 0 || p.n == 0 || p.outer * p.inner == 0) return;
   if (p.k == 0) {
@@ -154,8 +154,9 @@ std::string openblas_description() {
   return std::string(openblas_get_config()) + ", running as " + openblas_get_corename();
 }
 
-// OpenBLAS chose its kernels when it was loaded, by the CPU's model number. One that is newer than the library may get those of a core without AVX2.
-// Those of one with AVX2 are good enough: where the CPU has AVX-512 ours are then no faster on AMD's, and few products go to OpenBLAS anyway.
+// OpenBLAS chose its kernels when it was loaded, by the CPU's model number. One that is newer than the library may get
+// those of a core without AVX2. Those of one with AVX2 are good enough: where the CPU has AVX-512 ours are then no
+// faster on AMD's, and few products go to OpenBLAS anyway.
 bool openblas_lags() {
   for (const char* core : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"})
     if (strcasecmp(openblas_get_corename(), core) == 0) return false;

@@ -1,4 +1,5 @@
-// Between the merged projection (B, T, (H + 2·Hkv)·D) and the heads (B, H, T, D), with rotary positions on q and k. Heads may lie in the rows.
+// Between the merged projection (B, T, (H + 2·Hkv)·D) and the heads (B, H, T, D), with rotary positions on q
+// and k. Heads may lie in the rows.
 #include "backend/cpu/strips.h"
 
 namespace sinter::SINTER_CPU_ISA {

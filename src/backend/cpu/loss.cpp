@@ -1,5 +1,5 @@
-// Cross-entropy on rows of logits. Forward reads each row once from memory; backward reuses its logsumexp. Together they turn a row into its
-// gradient while it is in the cache.
+// Cross-entropy on rows of logits. Forward reads each row once from memory; backward reuses its logsumexp. Together
+// they turn a row into its gradient while it is in the cache.
 #include "backend/cpu/reduce.h"
 #include "backend/cpu/strips.h"
 

@@ -1,5 +1,5 @@
-// Products, by OpenBLAS or by our own kernel (Note [Who multiplies] in backend/matmul_problem.h). 16-bit operands are widened into the workspace,
-// multiplied in fp32 and the result rounded back (or not, when the output is fp32).
+// Products, by OpenBLAS or by our own kernel (Note [Who multiplies] in backend/matmul_problem.h). 16-bit operands are
+// widened into the workspace, multiplied in fp32 and the result rounded back (or not, when the output is fp32).
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/packed_product.h"
 #include "backend/cpu/strips.h"

@@ -1,5 +1,5 @@
-// RMS and layer normalisation over rows. Statistics are per row; weight gradients are summed over the rows of a group in
-// the workspace, then over the groups in order (workspace::norm_groups), so they do not depend on the threads.
+// RMS and layer normalisation over rows. Statistics are per row; weight gradients are summed over the rows of a group
+// in the workspace, then over the groups in order (workspace::norm_groups), so they do not depend on the threads.
 #include "backend/cpu/reduce.h"
 #include "backend/cpu/strips.h"
 #include "backend/workspace.h"
@@ -8,7 +8,8 @@
 namespace sinter::SINTER_CPU_ISA {
 namespace {
 
-// The naive sum in x's own 16-bit type: it stalls as soon as the total is 2^8 (bf16) or 2^11 (fp16) times the next term.
+// The naive sum in x's own 16-bit type: it stalls as soon as the total is 2^8 (bf16) or
+// 2^11 (fp16) times the next term.
 template <class A, class F> A low_precision_sum(DType type, int64_t d, const F& term) {
   float total = 0;
   for (int64_t j = 0; j < d; ++j) {

@@ -1,11 +1,14 @@
-// Note [Packed products]: OpenBLAS, which other products go to block by block (Note [Who multiplies] in backend/matmul_problem.h), packs the operands of
-// every block anew, and waits for memory while it does. Here there are two ways to share out the work.
-//   - Where one side is long, the shorter one (the tokens of a small batch) is packed once for all threads. Then each thread takes panels of
-//     the other, packs one, and multiplies it with all of the first.
-//   - Where both are short, that would mean few pieces, each waiting for memory that another core has just written. So c is cut into
-//     blocks, a few for each thread, and each thread packs for itself what a block needs of both: more packing, but no waiting. So are batches.
-// Either way a tile of c is summed in registers, and while it is, the thread asks for the memory that it will pack next. An element of c is
-// one sum over k (over 2048 of it, then the next), in order, so it is the same in both ways and with any number of threads.
+// Note [Packed products]: OpenBLAS, which other products go to block by block (Note [Who multiplies] in
+// backend/matmul_problem.h), packs the operands of every block anew, and waits for memory while it does. Here there are
+// two ways to share out the work.
+//   - Where one side is long, the shorter one (the tokens of a small batch) is packed once for all threads. Then each
+//     thread takes panels of the other, packs one, and multiplies it with all of the first.
+//   - Where both are short, that would mean few pieces, each waiting for memory that another core has just written. So
+//     c is cut into blocks, a few for each thread, and each thread packs for itself what a block needs of both: more
+//     packing, but no waiting. So are batches.
+// Either way a tile of c is summed in registers, and while it is, the thread asks for the memory that it will pack
+// next. An element of c is one sum over k (over 2048 of it, then the next), in order, so it is the same in both ways
+// and with any number of threads.
 #include "backend/cpu/packed_product.h"
 
 #include "backend/cpu/strips.h"
@@ -77,7 +80,8 @@ template <int R = int(max_rows)> MultiplyTile tile_of(int64_t rows) {
   return multiply_tile<R>;
 }
 
-// Where panels of an operand are packed from: element (i, j), i across the panel and j along k, lies at data[i · across + j · along].
+// Where panels of an operand are packed from: element (i, j), i across the panel and j along k, lies
+// at data[i · across + j · along].
 struct Source {
   const float* data;
   int64_t across, along;
@@ -88,8 +92,8 @@ struct Source {
   SINTER_INLINE const float* at(int64_t i, int64_t j) const { return data + i * across + j * along; }
 };
 
-// `width` rows or columns from `from` on, where there are `room`, as V vectors for each of k. What follows them in a panel is not read, or belongs
-// to columns that are not stored.
+// `width` rows or columns from `from` on, where there are `room`, as V vectors for each of k. What follows them in a
+// panel is not read, or belongs to columns that are not stored.
 template <int V>
 void pack_panel(float* to, const Source& s, const float* from, int64_t width, int64_t room, int64_t k) {
   constexpr int64_t W = V * L;
@@ -205,8 +209,9 @@ struct Piece {
   int64_t panel, first, last;
 };
 
-// All panels of the shorter side at once, or as many as a thread has room for the sums of. The last panels of the longer side, one for each thread, are cut
-// up more finely, for those who are done before the others: cores are not equally fast.
+// All panels of the shorter side at once, or as many as a thread has room for the sums of. The last panels
+// of the longer side, one for each thread, are cut up more finely, for those who are done before the
+// others: cores are not equally fast.
 struct Pieces {
   int64_t shared, other;
   int64_t groups = (shared + max_tiles - 1) / max_tiles;

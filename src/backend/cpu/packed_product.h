@@ -11,8 +11,9 @@ struct TileUpdate {
   float *master, *m, *v;
 };
 
-// c = a·b, or c += a·b, of fp32 matrices that are not empty, c's in rows. `space`: packed_bytes for a product without batches; nullptr, and nothing is
-// shared between threads. With an update, c only keeps what several rounds of k must add up.
+// c = a·b, or c += a·b, of fp32 matrices that are not empty, c's in rows. `space`: packed_bytes for a
+// product without batches; nullptr, and nothing is shared between threads. With an update, c only keeps what
+// several rounds of k must add up.
 void packed_product(const MatmulProblem& p, bool accumulate, float* space, const TileUpdate* update = nullptr);
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -10,7 +10,8 @@ namespace {
 constexpr int64_t strip = 1024;
 constexpr int64_t most_partials = int64_t(1) << 20;
 
-// The dimensions of x in two loop nests: those kept (the outputs) and those summed over. Dimensions that run on are merged.
+// The dimensions of x in two loop nests: those kept (the outputs) and those summed over.
+// Dimensions that run on are merged.
 struct Nest {
   int rank = 0;
   int64_t dims[max_rank], strides[max_rank];

@@ -1,5 +1,5 @@
-// Sums and maxima over contiguous elements. Strict floating point forbids the compiler to reorder a sum, so the order is
-// spelt out: several vectors of partial sums. It depends on the instruction set, never on threads or alignment.
+// Sums and maxima over contiguous elements. Strict floating point forbids the compiler to reorder a sum, so the order
+// is spelt out: several vectors of partial sums. It depends on the instruction set, never on threads or alignment.
 #pragma once
 #include "backend/cpu/fast_math.h"
 

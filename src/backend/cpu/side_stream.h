@@ -1,8 +1,10 @@
-// A stream of the CPU beside the caller's: its calls are run in their order, in time that the caller's leave the pool's threads idle.
+// A stream of the CPU beside the caller's: its calls are run in their order, in time that the caller's
+// leave the pool's threads idle.
 //
-// Note [Idle time]: a product's last pieces keep few threads busy, and short kernels are over before all have joined. What need not be done at
-// once (weights' updates, while the backward pass goes on) fills such gaps: a thread with nothing to do makes the next call of the stream, and others
-// help it, a range at a time, so that the caller's next call waits for a range at most. What is left is done by all when somebody waits for it.
+// Note [Idle time]: a product's last pieces keep few threads busy, and short kernels are over before all have joined.
+// What need not be done at once (weights' updates, while the backward pass goes on) fills such gaps: a thread with
+// nothing to do makes the next call of the stream, and others help it, a range at a time, so that the caller's next
+// call waits for a range at most. What is left is done by all when somebody waits for it.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -21,7 +23,8 @@ class SideStream {
 
   void submit(Kernel kernel, const KernelCall& call);  // the call must exist until it is over
   int64_t submitted() const { return submitted_; }
-  // Until so many of the calls are over; the caller helps. Rethrows what one of them threw; those after it were not made.
+  // Until so many of the calls are over; the caller helps. Rethrows what one of them
+  // threw; those after it were not made.
   void wait(int64_t calls);
 
  private:

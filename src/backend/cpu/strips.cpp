@@ -29,7 +29,8 @@ template <> struct Store<Bool> {
   template <class A> SINTER_INLINE static Bool of(A x) { return {uint8_t(x != A(0))}; }
 };
 
-// GCC does not vectorise conversions of _Float16 without AVX512-FP16, so these are by hand; they return how far they got.
+// GCC does not vectorise conversions of _Float16 without AVX512-FP16, so these are by
+// hand; they return how far they got.
 template <class A, class T> SINTER_INLINE int64_t load_vectors(A*, const T*, int64_t) { return 0; }
 SINTER_INLINE int64_t load_vectors(float* dst, const f16* src, int64_t n) {
   int64_t i = 0;

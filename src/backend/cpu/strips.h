@@ -1,7 +1,7 @@
 // Note [Strips]: kernels compute in one of two types, float or double (and int64_t in pointwise), whatever the operands
 // are stored as. An operand of another type is converted a strip (or a row) at a time into a buffer that stays in the
-// L1 or L2 cache; one that already has the type is used where it lies. So a kernel is written once per compute type, any
-// mix of storage types works, and fp32, the case that must be fast, pays nothing.
+// L1 or L2 cache; one that already has the type is used where it lies. So a kernel is written once per compute type,
+// any mix of storage types works, and fp32, the case that must be fast, pays nothing.
 #pragma once
 #include <cstdint>
 

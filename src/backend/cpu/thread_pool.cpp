@@ -22,8 +22,8 @@ namespace sinter::cpu {
 namespace {
 
 constexpr int ranges_per_thread = 8;  // enough to even out a busy neighbour, few enough to stay cheap
-// A thread that sleeps takes about as long to wake as a short kernel runs. So it spins for longer than threads wait as a rule, between two kernels of a step
-// or for the last one to finish its share of a product.
+// A thread that sleeps takes about as long to wake as a short kernel runs. So it spins for longer than threads wait as
+// a rule, between two kernels of a step or for the last one to finish its share of a product.
 constexpr auto spin_time = std::chrono::microseconds(1000);
 
 thread_local bool inside_range = false;
@@ -65,8 +65,8 @@ struct Job {
   }
 };
 
-// A job that threads join only while its gate is open. The gate is shut when no range is left: whoever waits for the job waits for those at work,
-// never for one that is still waking up.
+// A job that threads join only while its gate is open. The gate is shut when no range is left: whoever waits for the
+// job waits for those at work, never for one that is still waking up.
 class Place {
  public:
   void open(int64_t n, int64_t step, RangeFunction run, const void* context) {
@@ -143,7 +143,8 @@ class Pool {
     return true;
   }
 
-  // Of the thread that runs an aside: others help when they have nothing else to do, and this one still takes part in the other job.
+  // Of the thread that runs an aside: others help when they have nothing else to do, and this one
+  // still takes part in the other job.
   void run_aside(int64_t n, int64_t step, RangeFunction run, const void* context) {
     aside_.open(n, step, run, context);
     announce();

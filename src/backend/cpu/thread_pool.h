@@ -9,8 +9,9 @@ int threads();
 void set_threads(int n);  // not while kernels run
 
 // Calls run(context, begin, end) on disjoint ranges that cover [0, n), on several threads, and returns when all are
-// done. Ranges begin at multiples of grain, and are of at most `most` (a multiple of it); work that is not worth sharing (n <= grain), and calls from inside a range
-// or while another thread uses the pool, run in the caller as one range. The first exception is rethrown here.
+// done. Ranges begin at multiples of grain, and are of at most `most` (a multiple of it); work that is not worth
+// sharing (n <= grain), and calls from inside a range or while another thread uses the pool, run in the caller as one
+// range. The first exception is rethrown here.
 using RangeFunction = void (*)(const void* context, int64_t begin, int64_t end);
 void parallel_ranges(int64_t n, int64_t grain, int64_t most, RangeFunction run, const void* context);
 
@@ -19,7 +20,8 @@ void parallel_ranges(int64_t n, int64_t grain, int64_t most, RangeFunction run, 
 namespace sinter {
 namespace {
 
-// The same for a lambda f(begin, end). Anonymous, so that each kernel file has its own copy (Note [Two instruction sets]).
+// The same for a lambda f(begin, end). Anonymous, so that each kernel file has its own copy
+// (Note [Two instruction sets]).
 template <class F>
 [[gnu::always_inline]] inline void parallel_for(int64_t n, int64_t grain, const F& f, int64_t most = INT64_MAX) {
   cpu::parallel_ranges(

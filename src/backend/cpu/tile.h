@@ -1,9 +1,10 @@
 // Products and transposes of tiles that lie in the cache.
 //
-// Note [Tile products]: attention multiplies many small matrices, some of them transposed. OpenBLAS packs both operands of every
-// call, which is much of the work at these sizes. Here only the right operand has to lie in rows of whole vectors:
-// c is computed four rows by a few vectors at a time in registers, and each element of a is read from where it lies,
-// through two strides, and spread over a vector. So "transposed" is a matter of strides and nothing is packed. An element of c is always the same sum in the same order.
+// Note [Tile products]: attention multiplies many small matrices, some of them transposed. OpenBLAS packs both operands
+// of every call, which is much of the work at these sizes. Here only the right operand has to lie in rows of whole
+// vectors: c is computed four rows by a few vectors at a time in registers, and each element of a is read from where it
+// lies, through two strides, and spread over a vector. So "transposed" is a matter of strides and nothing is packed. An
+// element of c is always the same sum in the same order.
 #pragma once
 #include "backend/cpu/reduce.h"
 
@@ -52,7 +53,8 @@ SINTER_INLINE void multiply_in_registers(A* c, int64_t ldc, Elements<A> a, const
     for (int v = 0; v < C; ++v) store_vector(c + v * lanes<A>, sum[r][v]);
 }
 
-// Calls visit.operator()<C>(i) for vectors i, i + 1, … i + C − 1 of [begin, end), which are whole vectors, C at most tile_vectors.
+// Calls visit.operator()<C>(i) for vectors i, i + 1, … i + C − 1 of [begin, end), which are whole
+// vectors, C at most tile_vectors.
 template <class A, class F> SINTER_INLINE void for_each_vectors(int64_t begin, int64_t end, const F& visit) {
   int64_t i = begin;
   for (; i + tile_vectors * lanes<A> <= end; i += tile_vectors * lanes<A>) visit.template operator()<tile_vectors>(i);
@@ -121,9 +123,9 @@ void transpose(A* to, int64_t to_ld, const A* from, int64_t from_ld, int64_t row
     for (int64_t j = i < whole_rows ? whole_cols : 0; j < cols; ++j) to[j * to_ld + i] = scale * from[i * from_ld + j];
 }
 
-// 2^x for x below 127, less than 0 as a rule; 0 below 2^-126, as in fast_math.h. Half the price of exp_of: nothing is left
-// to do for large arguments, and x less its nearest integer is exact. The polynomial is the minimax one on [−1/2, 1/2] for the
-// relative error (2e-9), with 2^0 = 1.
+// 2^x for x below 127, less than 0 as a rule; 0 below 2^-126, as in fast_math.h. Half the price of exp_of: nothing is
+// left to do for large arguments, and x less its nearest integer is exact. The polynomial is the minimax one on [−1/2,
+// 1/2] for the relative error (2e-9), with 2^0 = 1.
 SINTER_INLINE Vector<float> exp2_of(Vector<float> x) {
   constexpr float round = 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer, which then lies in the low bits
   Vector<float> shifted = x + round, r = x - (shifted - round);

@@ -27,8 +27,8 @@ struct AdamW {
     g *= c.factor;
     m = fmaf(c.beta1, m, c.rest1 * g);
     v = fmaf(c.beta2, v, c.rest2 * g * g);
-    // The hardware's root and quotient, each within 2 units in the last place: where a kernel has other work, exact ones would cost more than
-    // memory does.
+    // The hardware's root and quotient, each within 2 units in the last place: where a kernel has other work, exact
+    // ones would cost more than memory does.
     float root;
     asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(v));
     p = c.keep * p - __fdividef(c.rate * m, fmaf(root, c.root, c.eps));

@@ -1,9 +1,11 @@
 // AdamW on the weights of linear layers, with their gradients dyᵀ·x worked out tile by tile and never stored (Hopper).
-// Speed of light: the larger of 2·tokens·rows·columns operations at the tensor cores' rate and 26 bytes per element (12 read, 14 written).
+// Speed of light: the larger of 2·tokens·rows·columns operations at the tensor cores' rate and 26 bytes per
+// element (12 read, 14 written).
 //
-// One warp fetches tiles of dy and x by TMA, a warpgroup multiplies them, and twelve warps update the 128 × 128 parameters whose gradients
-// it leaves in shared memory, four rows at a time: they wait for memory while the next tile, which may be another weight's, is multiplied.
-// A tile changes hands in two halves, so that the next one's upper rows can come while the lower ones of this are still in work.
+// One warp fetches tiles of dy and x by TMA, a warpgroup multiplies them, and twelve warps update the 128 × 128
+// parameters whose gradients it leaves in shared memory, four rows at a time: they wait for memory while the next tile,
+// which may be another weight's, is multiplied. A tile changes hands in two halves, so that the next one's upper rows
+// can come while the lower ones of this are still in work.
 #include "backend/cuda/adamw.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "core/folded_update.h"
@@ -41,7 +43,8 @@ struct ProductShared {
   AdamW::Numbers numbers;
 };
 
-// Tiles in the order of work: member by member, in stripes of 16 tile rows, so that blocks at work together share what they read.
+// Tiles in the order of work: member by member, in stripes of 16 tile rows, so that blocks at work
+// together share what they read.
 struct TileAt {
   const Member& of;
   int row, column;

@@ -1,4 +1,5 @@
-// What the Hopper attention kernels share: how tiles of a head dimension lie in shared memory, and the maps that TMA reads.
+// What the Hopper attention kernels share: how tiles of a head dimension lie in shared
+// memory, and the maps that TMA reads.
 #pragma once
 #include "backend/cuda/hopper.cuh"
 #include "core/attrs.h"
@@ -41,8 +42,9 @@ __device__ __forceinline__ void store_tile(char* tile, int rows, int first_row, 
 struct Position {
   int block, head;
 };
-// The order of work: blocks of one head's rows × heads. The heavy blocks come first (with a causal mask they differ), but heads are taken in
-// sections whose tensors fit the L2 cache, because blocks at work at the same time then read the same rows.
+// The order of work: blocks of one head's rows × heads. The heavy blocks come first (with a causal mask they
+// differ), but heads are taken in sections whose tensors fit the L2 cache, because blocks at work at the
+// same time then read the same rows.
 struct Schedule {
   int blocks = 0, heads = 0, section = 1;
 

@@ -1,7 +1,8 @@
-// Attention backward on Hopper. A block owns 128 keys (two warpgroups, 64 each), keeps dk and dv in registers, and meets the
-// queries tile by tile: scores are computed transposed (keys × queries), so that the probabilities and their gradients are already
-// the left operand of dv = pᵀ·do and dk = dsᵀ·q. Only ds goes through shared memory, for dq = ds·k, which is added up in fp32 in
-// the workspace by bulk reductions; before and after come two small kernels (docs/attention.md has the picture).
+// Attention backward on Hopper. A block owns 128 keys (two warpgroups, 64 each), keeps dk and dv in registers, and
+// meets the queries tile by tile: scores are computed transposed (keys × queries), so that the probabilities and their
+// gradients are already the left operand of dv = pᵀ·do and dk = dsᵀ·q. Only ds goes through shared memory, for
+// dq = ds·k, which is added up in fp32 in the workspace by bulk reductions; before and after come two small kernels
+// (docs/attention.md has the picture).
 #include "backend/cuda/attention_hopper.cuh"
 #include "backend/cuda/attention_hopper.h"
 #include "backend/workspace.h"
@@ -9,8 +10,8 @@
 namespace sinter::cuda::hopper {
 namespace {
 
-// dq is summed up in granules of 64 rows, each in the order in which the product's registers hold it: register i of thread t
-// (t < 128) lies at i / 4 · 512 + 4t + i % 4; a second warpgroup's columns (64 and on) follow the first's.
+// dq is summed up in granules of 64 rows, each in the order in which the product's registers hold it: register i of
+// thread t (t < 128) lies at i / 4 · 512 + 4t + i % 4; a second warpgroup's columns (64 and on) follow the first's.
 struct Statistics {
   float *l2, *delta, *dq;  // per padded row of queries: L·log2(e), rowsum(do∘o), and the sums
   unsigned* turns;         // per 64 rows: how many key blocks have added theirs (deterministic)
@@ -77,7 +78,8 @@ struct FinishArgs {
   float scale;
   const float* sums;
 };
-// A granule a block, 128 threads for each warpgroup's part: registers' order → rows in shared memory → whole lines of dq.
+// A granule a block, 128 threads for each warpgroup's part: registers' order → rows in
+// shared memory → whole lines of dq.
 template <class T> __global__ void __launch_bounds__(256) attention_finish(const __grid_constant__ FinishArgs a) {
   constexpr int pitch = 64 + 8;  // of a row: rows fall into different banks
   __shared__ __align__(16) T tile[2][64 * pitch];
@@ -202,8 +204,8 @@ __global__ void __launch_bounds__(384, 1)
         wait(&sh.dq_full[group], i & 1);
         unsigned* turn = a.statistics.turns + g;
         if constexpr (Deterministic) {
-          // Key blocks add in a fixed order: causal from the last that these queries see to the first, else from the first on. So a block
-          // waits only for blocks that were launched before it.
+          // Key blocks add in a fixed order: causal from the last that these queries see to the first, else from the
+          // first on. So a block waits only for blocks that were launched before it.
           int last = min(a.schedule.blocks - 1, (min((block + 1) * rows, a.queries) - 1 + a.offset) / block_keys);
           unsigned mine = Causal ? unsigned(last - at.block) : unsigned(at.block);
           unsigned seen;

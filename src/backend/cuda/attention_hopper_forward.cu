@@ -1,8 +1,9 @@
-// Attention forward on Hopper. One producer warp brings tiles by TMA; each of `Groups` warpgroups owns 64 rows of queries and
-// runs the online softmax over the key tiles, with the next tile's scores computed while it works (docs/attention.md has the picture).
+// Attention forward on Hopper. One producer warp brings tiles by TMA; each of `Groups` warpgroups owns 64 rows of
+// queries and runs the online softmax over the key tiles, with the next tile's scores computed while it works
+// (docs/attention.md has the picture).
 //
-// Where there are too few rows to fill the GPU (Split), a block has only 64 of them: its warpgroups share out the key tiles instead,
-// and the first combines their results at the end.
+// Where there are too few rows to fill the GPU (Split), a block has only 64 of them: its warpgroups share out the key
+// tiles instead, and the first combines their results at the end.
 #include "backend/cuda/attention_hopper.cuh"
 #include "backend/cuda/attention_hopper.h"
 
@@ -80,7 +81,8 @@ __device__ __forceinline__ void softmax_tile(float (&s)[Keys / 2], float (&m)[2]
   }
 }
 
-// Results of the warpgroups over disjoint sets of keys become one, in the first: each is shrunk to the largest score of all.
+// Results of the warpgroups over disjoint sets of keys become one, in the first: each is
+// shrunk to the largest score of all.
 template <int D, int Groups>
 __device__ __forceinline__ void combine(float* space, float (&o)[D / 2], float (&m)[2], float (&l)[2], float c) {
   int group = threadIdx.x / 128 - 1, t = threadIdx.x % 128;
@@ -243,8 +245,9 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     auto release = [&](uint64_t* empty) { arrive_if(leader, empty); };
 
     wait(&sh.q_full[q_stage], q_phase);
-    // Hidden from these rows, but not from the block's. All four warps must have seen a tile arrive before it is released, or its next phase
-    // could be over, too, before a late one looks. Elsewhere the products between see to that; here taking turns does.
+    // Hidden from these rows, but not from the block's. All four warps must have seen a tile arrive before it is
+    // released, or its next phase could be over, too, before a late one looks. Elsewhere the products between see
+    // to that; here taking turns does.
     for (int hidden = n - mine; hidden > 0; --hidden) {
       wait(&sh.k_full[k_turn.stage], k_turn.phase);
       wait(&sh.v_full[v_turn.stage], v_turn.phase);
@@ -373,8 +376,9 @@ template <class T, int D, int Groups, bool Causal, bool Split> void run(const Ke
   check_cuda(cudaGetLastError(), "attention");
 }
 
-// Which shape of block finishes first? Work is counted in products of 64 queries × 128 keys, at the rate of a full multiprocessor; the
-// longest block, or the share of each multiprocessor, decides. The rates are measured ones (H200), relative to three groups of rows.
+// Which shape of block finishes first? Work is counted in products of 64 queries × 128 keys, at the rate of a full
+// multiprocessor; the longest block, or the share of each multiprocessor, decides. The rates are measured ones (H200),
+// relative to three groups of rows.
 double estimate(const KernelCall& call, int rows, double rate, bool split) {
   const TensorRef &q = call.in[0], &k = call.in[1];
   const auto& attrs = call.attrs.as<AttentionAttrs>();

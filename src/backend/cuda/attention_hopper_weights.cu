@@ -1,11 +1,14 @@
-// Attention that stores its probabilities, on Hopper: p = softmax(scale·q·kᵀ) and o = p·v; backward ds = scale·p∘(do·vᵀ − rowsum(do∘o)) and
-// dq = ds·k. Neither scores nor dp are stored. What naive attention becomes in a compiled step, in 16 bits.
-// Speed of light: one write of p (backward a read of p and a write of ds), where calls of their own would write and read such matrices five times.
+// Attention that stores its probabilities, on Hopper: p = softmax(scale·q·kᵀ) and o = p·v; backward
+// ds = scale·p∘(do·vᵀ − rowsum(do∘o)) and dq = ds·k. Neither scores nor dp are stored. What naive attention becomes
+// in a compiled step, in 16 bits.
+// Speed of light: one write of p (backward a read of p and a write of ds), where calls of their own would write and
+// read such matrices five times.
 //
-// Both directions are one loop over tiles of keys: left·xᵀ becomes a tile of p or ds, which leaves by TMA and is multiplied by y. One producer
-// warp brings the tiles; two warpgroups own 64 rows each. Where there are too few rows to fill the GPU (Split), a block has only 64 of them: its
-// warpgroups take every other tile, and combine their sums at the end. Forward first goes over the keys once more for each row's maximum and sum:
-// multiplying again costs less than bringing scores from memory.
+// Both directions are one loop over tiles of keys: left·xᵀ becomes a tile of p or ds, which leaves by TMA and is
+// multiplied by y. One producer warp brings the tiles; two warpgroups own 64 rows each. Where there are too few rows
+// to fill the GPU (Split), a block has only 64 of them: its warpgroups take every other tile, and combine their sums
+// at the end. Forward first goes over the keys once more for each row's maximum and sum: multiplying again costs less
+// than bringing scores from memory.
 #include "backend/cuda/attention_hopper.cuh"
 #include "backend/cuda/attention_hopper.h"
 
@@ -399,7 +402,8 @@ void run(const KernelCall& call, const TensorRef& left, const TensorRef& x, cons
   check_cuda(cudaGetLastError(), "attention_weights");
 }
 
-// Whether blocks of 64 rows finish first: the longest block, or the share of each multiprocessor, decides. They bring each key twice as often.
+// Whether blocks of 64 rows finish first: the longest block, or the share of each multiprocessor, decides. They
+// bring each key twice as often.
 bool splits(const KernelCall& call) {
   double heads = double(call.in[0].dims[0] * call.in[0].dims[1]), rows = double(call.in[0].dims[2]),
          longest = double(call.in[1].dims[2]), sms = multiprocessors();

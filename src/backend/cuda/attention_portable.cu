@@ -1,7 +1,7 @@
-// Attention forward for any GPU since sm_80. A block owns some rows of queries, a warp 16 or 32 of them; keys and values
-// stream through shared memory and are never in it together with their successors: while scores are computed the values
-// arrive, while probabilities meet the values the next keys do. Two or three blocks share a multiprocessor, so that one
-// multiplies while another takes exponentials.
+// Attention forward for any GPU since sm_80. A block owns some rows of queries, a warp 16 or 32 of them; keys and
+// values stream through shared memory and are never in it together with their successors: while scores are computed the
+// values arrive, while probabilities meet the values the next keys do. Two or three blocks share a multiprocessor, so
+// that one multiplies while another takes exponentials.
 // Speed of light: the tensor cores, 4·N²·D operations (half with a mask), or the special-function unit, N² exponentials
 // at 16 per clock and multiprocessor, which binds up to a head dimension of 32.
 #include "backend/cuda/attention.h"
@@ -14,8 +14,8 @@ namespace portable {
 namespace {
 
 // A way to cut the problem. Wide: the most work per byte loaded. Narrow: more blocks where the wide ones would leave
-// multiprocessors idle, less shared memory, any number of warps. Where even those leave them idle, two warps share the same
-// rows, one for every other 32 keys, and combine their results at the end.
+// multiprocessors idle, less shared memory, any number of warps. Where even those leave them idle, two warps share the
+// same rows, one for every other 32 keys, and combine their results at the end.
 template <Math M_, int D_, bool Wide_> struct ForwardTiling {
   static constexpr Math M = M_;
   static constexpr int D = D_;
@@ -27,8 +27,9 @@ template <Math M_, int D_, bool Wide_> struct ForwardTiling {
   static constexpr int blocks = wide ? 2 : 1;                 // per multiprocessor: caps registers
 };
 
-// What the loop over the keys is for. `weights` also stores the scores, of which the block makes probabilities once it knows each row's sum.
-// Its backward pass is the same loop with other operands: q stands for do, k for v, v for k and o for dq, and s becomes ds.
+// What the loop over the keys is for. `weights` also stores the scores, of which the block makes probabilities once
+// it knows each row's sum. Its backward pass is the same loop with other operands: q stands for do, k for v, v for k
+// and o for dq, and s becomes ds.
 enum class Loop : uint8_t { attention, weights, weights_backward };
 
 template <class Tiling> int64_t forward_bytes(int warps, int stage, int buffers) {
@@ -263,8 +264,8 @@ __global__ void __launch_bounds__(Tiling::warps * 32, Tiling::blocks) forward(co
             for (int j = 0; j < D / 8; ++j) o[i][j][2 * r] *= decay, o[i][j][2 * r + 1] *= decay;
           }
       }
-      // Always so, but the compiler does not know: with no branch here it starts on the values amid the exponentials, and
-      // registers run out.
+      // Always so, but the compiler does not know: with no branch here it starts on the values amid the
+      // exponentials, and registers run out.
       if (D <= 96 || a.stage > 0) product_of_columns<M, D, Tiling::group>(o, s, my_values + (first - stage) * row);
       first += Tiling::keys;
     } while (!Tiling::wide && a.halves == 1 && first < end);
@@ -373,7 +374,8 @@ template <Loop L, Math M, int D> void run_forward(const KernelCall& call, Argume
     a.stage = wide ? Wide::keys : 64;
     if (bytes(1) > limit) wide = false, a.stage = 32;
     const int64_t all_rows = int64_t(a.queries) * a.heads * a.batches;
-    // With one block for each multiprocessor the longest would decide: two short ones, one heavy and one light, are at work together.
+    // With one block for each multiprocessor the longest would decide: two short ones, one heavy and
+    // one light, are at work together.
     if (!wide && attrs.causal && ceil_div(all_rows, warps * 16) <= multiprocessors()) warps = 2;
     if (!wide && a.stage == 2 * Narrow::keys && ceil_div(all_rows, warps * 16) <= 2 * multiprocessors()) a.halves = 2;
   } else {

@@ -7,8 +7,8 @@
 // - A result becomes the left operand of the next product without leaving its lane. 16-bit: two neighbouring results
 //   are the two halves of a step. fp32: the operand wants columns t and t+4 where the lane has 2t and 2t+1, so we let
 //   slot t stand for column 2t and slot t+4 for 2t+1; a sum does not mind its order if both operands have the same.
-// - A product down the columns of a tile: ldmatrix transposes 16-bit elements; fp32 elements are loaded one by one, rows
-//   2t and 2t+1 as above.
+// - A product down the columns of a tile: ldmatrix transposes 16-bit elements; fp32 elements are loaded one by
+//   one, rows 2t and 2t+1 as above.
 //
 // Note [Rows in shared memory]: every row is followed by 16 unused bytes. Its length in 16-byte units is then odd, so
 // that eight rows at one column, what ldmatrix reads, lie in different banks; so do rows 2t at columns g, what fp32
@@ -42,8 +42,9 @@ constexpr float infinity = __builtin_inff();
 // ---- arguments ----
 
 // The order in which blocks start: those with the most work first. All blocks of a head follow each other, so that they
-// share its keys in the L2 cache. Where the whole grid is on the device at once (forward) nothing is left to balance the load
-// later: rounds over the multiprocessors go forward and backward, so that one with a heavy block gets a light one too.
+// share its keys in the L2 cache. Where the whole grid is on the device at once (forward) nothing is left
+// to balance the load later: rounds over the multiprocessors go forward and backward, so that one with a
+// heavy block gets a light one too.
 struct Order {
   int blocks = 1;  // per head
   int heads = 1;
@@ -144,8 +145,8 @@ template <int Latest = 0> __device__ __forceinline__ void wait_for_copies() {
 }
 // Two warps hand over data: one arrives, the other waits for it; pair_idle where neither has any.
 #ifdef SINTER_RACECHECK
-// racecheck does not follow barriers of some warps: it then reports, across a later __syncthreads, what the partner (and no other warp) wrote.
-// Built so, the whole block meets instead.
+// racecheck does not follow barriers of some warps: it then reports, across a later __syncthreads, what the partner
+// (and no other warp) wrote. Built so, the whole block meets instead.
 __device__ __forceinline__ void pair_arrive(int) { __syncthreads(); }
 __device__ __forceinline__ void pair_wait(int) { __syncthreads(); }
 __device__ __forceinline__ void pair_idle() { __syncthreads(); }
@@ -315,8 +316,8 @@ template <Math M, int D> struct LeftTile {
   }
 };
 
-// c += p · right, where p (results) has 8·N columns and right 8·N rows of D columns. right: the address of the tile, the
-// lane's part (columns_at) included. Results of fp32 start from zero in groups of G; see Note [fp32 products].
+// c += p · right, where p (results) has 8·N columns and right 8·N rows of D columns. right: the address of the tile,
+// the lane's part (columns_at) included. Results of fp32 start from zero in groups of G; see Note [fp32 products].
 template <Math M, int D, int G, int MF, int N>
 __device__ __forceinline__ void product_of_columns(float (&c)[MF][D / 8][4], const float (&p)[MF][N][4],
                                                    uint32_t right) {
@@ -362,8 +363,8 @@ __device__ __forceinline__ void product_of_columns(float (&c)[MF][D / 8][4], con
 
 // ---- tiles ----
 
-// The next `rows` rows of a tensor into a tile of D columns. Only `there` of them exist: what lies beyond, or beyond the
-// head dimension, becomes zero and is not read.
+// The next `rows` rows of a tensor into a tile of D columns. Only `there` of them exist: what lies beyond, or beyond
+// the head dimension, becomes zero and is not read.
 template <Math M, int D>
 __device__ __forceinline__ void fill(uint32_t tile, const Element<M>* from, int stride, int rows, int there,
                                      const Arguments& a, int thread, int threads) {

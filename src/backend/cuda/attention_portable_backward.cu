@@ -2,16 +2,16 @@
 // pass that rounds dq, which the blocks have added up in fp32, or, where sums must not depend on the order of blocks, a
 // kernel by blocks of queries that computes dq again from the start (7 products instead of 5).
 //
-// Note [Two halves of a block]: keys and values stay, queries and dO stream by. Each warp of the first half has a partner
-// in the second, both for the same 16 or 32 keys. With everything transposed (rows are keys) they do the same work on
-// exchanged operands:
+// Note [Two halves of a block]: keys and values stay, queries and dO stream by. Each warp of the first half has a
+// partner in the second, both for the same 16 or 32 keys. With everything transposed (rows are keys) they do the
+// same work on exchanged operands:
 //            first product     then                     second product
 //   first    Sᵀ  = K · Qᵀ      Pᵀ = exp(Sᵀ − L)         dV += Pᵀ · dO
 //   second   dPᵀ = V · dOᵀ     dSᵀ = Pᵀ ∘ (dPᵀ − D)     dK += dSᵀ · Q
 // What the middle column makes is the left operand of the last one without leaving registers. Only Pᵀ goes to the
 // partner and dSᵀ to all warps for dQ += dS · K, through one buffer: a thread of the second half finds Pᵀ where it will
-// put dSᵀ. Two warps with one gradient each, instead of one with both, can have twice the keys in the same registers, and
-// so read every query half as often from shared memory, which would bind otherwise.
+// put dSᵀ. Two warps with one gradient each, instead of one with both, can have twice the keys in the same registers,
+// and so read every query half as often from shared memory, which would bind otherwise.
 #include "backend/cuda/attention.h"
 #include "backend/cuda/attention_portable.cuh"
 #include "backend/workspace.h"
@@ -88,8 +88,8 @@ template <Math M_, int D_, bool Wide_> struct BackwardTiling {
                                                                   : 2;
   static constexpr int dq_columns = wide && !is_fp32<M> ? (D == 96 ? 3 : D == 128 ? 2 : 1) : 1;
   static constexpr bool one_step = wide && D > 96;  // of queries in a stage: no registers are left to count them
-  // dQ of a stage is computed in the next one, from a second buffer of dS: a barrier a stage instead of two a step, and more
-  // that is independent between them.
+  // dQ of a stage is computed in the next one, from a second buffer of dS: a barrier a stage instead of two a step, and
+  // more that is independent between them.
   static constexpr bool deferred = wide && !is_fp32<M>;
   static constexpr bool keep_left = wide && !is_fp32<M> && D <= 64;  // keys or values of a warp stay in registers
 };

@@ -16,7 +16,8 @@ struct CudaMemory {
 };
 CudaMemory cuda_memory();  // zeros without a GPU
 
-// Algorithms of products, which are timed when a product is first met (Note [Choosing a product algorithm] in matmul.cpp).
+// Algorithms of products, which are timed when a product is first met (Note [Choosing a
+// product algorithm] in matmul.cpp).
 struct ProductTuning {
   int64_t tuned = 0;        // products whose algorithms were timed …
   double seconds = 0;       // … and how long that took

@@ -1,9 +1,10 @@
 // Device activity through CUPTI, which is loaded when it is wanted: a machine without it runs everything else.
 //
-// Note [Names survive graph replays]: a kernel is joined to the range that launched it by the id that enter() pushes as an
-// external correlation. A CUDA graph is launched by one call, so its kernels would all belong to whoever replays it; they
-// are joined by graph node instead. Nodes are made while their ops are captured, inside the ops' ranges, and instantiating
-// the graph clones them: both events are observed from the recorder's construction on, and each node remembers its range.
+// Note [Names survive graph replays]: a kernel is joined to the range that launched it by the id that enter() pushes
+// as an external correlation. A CUDA graph is launched by one call, so its kernels would all belong to whoever
+// replays it; they are joined by graph node instead. Nodes are made while their ops are captured, inside the ops'
+// ranges, and instantiating the graph clones them: both events are observed from the recorder's construction on, and
+// each node remembers its range.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>

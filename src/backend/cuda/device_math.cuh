@@ -209,9 +209,9 @@ template <class T, int N> __device__ __forceinline__ void store_pack(T* p, const
 
 // ---- arithmetic ----
 
-// Online softmax in powers of two: by what sums over scores up to `before` shrink when the largest, times factor, becomes `base`. The product
-// is rounded as base was: fused into the difference it would not cancel, and a sum that shrinks by 1 + 1e-7 at each of a thousand tiles is
-// wrong in its fourth digit.
+// Online softmax in powers of two: by what sums over scores up to `before` shrink when the largest, times factor,
+// becomes `base`. The product is rounded as base was: fused into the difference it would not cancel, and a sum that
+// shrinks by 1 + 1e-7 at each of a thousand tiles is wrong in its fourth digit.
 __device__ __forceinline__ float shrink(float before, float base, float factor) {
   return fast_exp2(__fmul_rn(before, factor) - base);
 }

@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(512) embedding_forward(const __grid_constant__
 
 // Note [Embedding gradient]: several tokens may name one row, and float atomics would add them in any order. So the
 // block of a token's first occurrence adds all its occurrences, in order, and the other blocks leave as soon as they
-// see an earlier one. Finding them costs a scan of the ids, which lie in L2, in stretches of scan_width. Where there are several stretches a bit
-// for each of them and each id says which contain it at all.
+// see an earlier one. Finding them costs a scan of the ids, which lie in L2, in stretches of scan_width. Where there
+// are several stretches a bit for each of them and each id says which contain it at all.
 // Speed of light without the scan: tokens · d · size of dy read, table · 4 bytes written.
 constexpr int threads = 256;
 constexpr int scan_width = int(workspace::embedding_stretch),

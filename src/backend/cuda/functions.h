@@ -1,5 +1,5 @@
-// Functions of elements: one text for our kernels (nvcc), for generated ones (NVRTC reads it ahead of them) and for the tests that run generated
-// kernels as C++ (g++). NVRTC has no headers to include, so there is no #include here.
+// Functions of elements: one text for our kernels (nvcc), for generated ones (NVRTC reads it ahead of them) and for the
+// tests that run generated kernels as C++ (g++). NVRTC has no headers to include, so there is no #include here.
 #ifndef SINTER_BACKEND_CUDA_FUNCTIONS_H
 #define SINTER_BACKEND_CUDA_FUNCTIONS_H
 
@@ -22,8 +22,8 @@ __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f
 // Φ(x), of the exact (erf) GELU.
 __device__ __forceinline__ float normal_cdf_of(float x) { return 0.5f * (1.0f + erff(x * 0.70710678f)); }
 
-// The pointwise family. Sums and products that stand at the edge of a function are rounded on their own (_rn), never contracted with what
-// comes before or after: a fused chain in fp32 has the same bits as its calls one by one.
+// The pointwise family. Sums and products that stand at the edge of a function are rounded on their own (_rn), never
+// contracted with what comes before or after: a fused chain in fp32 has the same bits as its calls one by one.
 namespace fn {
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ float sub(float a, float b) { return __fsub_rn(a, b); }

@@ -1,10 +1,12 @@
-// What generated kernels are written in: loads, stores and reductions. NVRTC reads it after functions.h and fused_args.h; it includes nothing.
+// What generated kernels are written in: loads, stores and reductions. NVRTC reads it after functions.h and
+// fused_args.h; it includes nothing.
 #ifndef SINTER_BACKEND_CUDA_FUSED_PRELUDE_H
 #define SINTER_BACKEND_CUDA_FUSED_PRELUDE_H
 
 namespace sinter::cuda {
 
-// ---- two elements of 16 bits in a word, the first in its lower half; where this is no CUDA, whoever includes it has defined these ----
+// ---- two elements of 16 bits in a word, the first in its lower half ----
+// Without CUDA these are defined by the file that includes this one.
 #ifdef __CUDACC__
 __device__ __forceinline__ float2 unpack_bf16(unsigned u) {
   return {__uint_as_float(u << 16), __uint_as_float(u & 0xffff0000u)};
@@ -126,8 +128,9 @@ struct Sum {
 struct Max {
   static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
 };
-// Over the threads that share a row, a warp or the block; every thread gets the result. The order is that of device_math.cuh. `slots` holds a
-// value per warp; the block's next reduction must use others, because slow threads may still be reading these.
+// Over the threads that share a row, a warp or the block; every thread gets the result. The order is that of
+// device_math.cuh. `slots` holds a value per warp; the block's next reduction must use others, because slow
+// threads may still be reading these.
 template <int Threads, class Op> __device__ __forceinline__ float over_row(float x, float* slots) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask >>= 1) x = Op::of(x, __shfl_xor_sync(~0u, x, mask));

@@ -1,6 +1,6 @@
 // Between the fused projection's rows (B,T,(H+2·Hkv)·D) and heads (B,H,T,D), with the rotary embedding on the way.
-// Speed of light: every element read once and written once; the tables come from cache. In a compiled step heads lie in the rows themselves:
-// then queries and keys are rotated in place, and values stay untouched.
+// Speed of light: every element read once and written once; the tables come from cache. In a compiled step heads lie in
+// the rows themselves: then queries and keys are rotated in place, and values stay untouched.
 #include "backend/cuda/device_math.cuh"
 #include "core/attrs.h"
 

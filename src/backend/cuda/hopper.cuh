@@ -1,10 +1,11 @@
-// Hopper's own instructions (sm_90a): bulk tensor copies (TMA), mbarriers, warpgroup products (wgmma), register hand-over.
-// Thin wrappers, each one instruction. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", has the layouts.
+// Hopper's own instructions (sm_90a): bulk tensor copies (TMA), mbarriers, warpgroup products (wgmma),
+// register hand-over. Thin wrappers, each one instruction. PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Instructions", has the layouts.
 //
-// Note [Tiles in shared memory]: a tile of R rows × D 16-bit columns lies as panels of at most 64 columns, each [R][width]
-// with rows of 32, 64 or 128 bytes, as TMA writes it: 16-byte pieces of a row are exchanged (swizzled) by the row's number so
-// that a column of pieces hits all banks. The product's descriptors name the same swizzle. Read along its rows the tile is
-// "K-major" (its columns are what is summed over); read across, "MN-major" (its rows are).
+// Note [Tiles in shared memory]: a tile of R rows × D 16-bit columns lies as panels of at most 64 columns, each
+// [R][width] with rows of 32, 64 or 128 bytes, as TMA writes it: 16-byte pieces of a row are exchanged (swizzled) by
+// the row's number so that a column of pieces hits all banks. The product's descriptors name the same swizzle. Read
+// along its rows the tile is "K-major" (its columns are what is summed over); read across, "MN-major" (its rows are).
 #pragma once
 #include <cstdint>
 #include <cuda.h>
@@ -14,11 +15,12 @@
 
 namespace sinter::cuda::hopper {
 
-// Kernels that use these stand inside #ifdef __CUDA_ARCH_FEAT_SM90_ALL, which only the pass for sm_90a defines: in passes for other GPUs they
-// are empty, and never called (can_run() in hopper.h).
+// Kernels that use these stand inside #ifdef __CUDA_ARCH_FEAT_SM90_ALL, which only the pass for sm_90a defines: in
+// passes for other GPUs they are empty, and never called (can_run() in hopper.h).
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// Built with -DSINTER_INJECT_DELAYS, every meeting of threads comes early or late at random: what depends on luck shows.
+// Built with -DSINTER_INJECT_DELAYS, every meeting of threads comes early or late at
+// random: what depends on luck shows.
 __device__ __forceinline__ void perhaps_sleep() {
 #ifdef SINTER_INJECT_DELAYS
   uint32_t clock, lane = threadIdx.x / 32 * 0x9e3779b9u + blockIdx.x * 0x85ebca6bu;

@@ -1,7 +1,7 @@
 // Cross-entropy over rows of logits. Forward is one read of the logits (maximum and sum of exponentials together),
 // backward one read and one write: rows · V · size bytes each way is the speed of light. V is large (10⁴ to 10⁵), so a
-// block takes a row. In place both are one kernel, which keeps the row in shared memory, if two such rows fit there; otherwise its second read
-// finds the row in the L2 cache: not more rows are at work together than fit there.
+// block takes a row. In place both are one kernel, which keeps the row in shared memory, if two such rows fit there;
+// otherwise its second read finds the row in the L2 cache: not more rows are at work together than fit there.
 #include <algorithm>
 
 #include "backend/cuda/device_math.cuh"
@@ -46,8 +46,8 @@ template <class T> __device__ __forceinline__ int head_of(const T* row, int n) {
   return head < n ? head : n;
 }
 
-// The logarithm of the sum of exponentials of a row, in every thread. With Keep the row goes to `kept` as well: each thread's part is what
-// it asks for in gradient_of_row.
+// The logarithm of the sum of exponentials of a row, in every thread. With Keep the row goes to `kept` as well: each
+// thread's part is what it asks for in gradient_of_row.
 template <bool Keep, class T>
 __device__ __forceinline__ float log_of_sum(const T* x, int n, float (&slots)[2][threads / 32], T* kept = nullptr) {
   constexpr int V = vector_length<T>;
@@ -104,7 +104,8 @@ __global__ void __launch_bounds__(1024) mean_of_rows(float* loss, const double* 
   if (threadIdx.x == 0) *loss = float(sum / double(rows));
 }
 
-// dx may be x: every element is read and written by one thread. x lies as dx does between 16-byte boundaries, or nothing is done by vectors.
+// dx may be x: every element is read and written by one thread. x lies as dx does between 16-byte boundaries,
+// or nothing is done by vectors.
 template <class T>
 __device__ __forceinline__ void gradient_of_row(T* dx, const T* x, int n, int target, float lse, float factor) {
   constexpr int V = vector_length<T>;

@@ -2,10 +2,10 @@
 //
 // Note [Choosing a product algorithm]: cuBLASLt's first guess is often 5 to 20% from its best algorithm. The first time
 // a problem is seen, its best guesses are timed on the real operands and the fastest is kept, in memory and on
-// disk (matmul_cache.h), unless set_product_tuning() says not to (--no-tune). The choice is a fact about the problem alone (types, sizes, strides, alignment), so a replayed
-// step runs the same algorithm as the eager one. While a stream is being captured nothing can be timed: the first guess
-// is taken, and stays for this process. Partial sums of split products are kept in fp32 (the reduction mask), never in
-// the 16-bit output type.
+// disk (matmul_cache.h), unless set_product_tuning() says not to (--no-tune). The choice is a fact about the problem
+// alone (types, sizes, strides, alignment), so a replayed step runs the same algorithm as the eager one. While a stream
+// is being captured nothing can be timed: the first guess is taken, and stays for this process. Partial sums of split
+// products are kept in fp32 (the reduction mask), never in the 16-bit output type.
 #include <atomic>
 #include <cstring>
 #include <cublasLt.h>

@@ -23,8 +23,8 @@ struct NormBackwardArgs {
   bool accumulate;
 };
 
-// There are about two blocks per multiprocessor, and both must fit. Several rows are in work at once in each, to have enough loads in flight:
-// a row belongs to a warp, to four warps, or (when it is long) to the block.
+// There are about two blocks per multiprocessor, and both must fit. Several rows are in work at once in each, to have
+// enough loads in flight: a row belongs to a warp, to four warps, or (when it is long) to the block.
 template <int K, int ThreadsPerRow> constexpr int backward_threads = K <= 2 && ThreadsPerRow < 256 ? 512 : 256;
 
 template <class F> bool with_backward_shape(int64_t d, F&& f) {
@@ -233,7 +233,8 @@ template <bool Centred> void run_norm_backward(const char* name, const KernelCal
   if (groups > 0) {
     bool vectors = x.vectors_of(4) && dy.vectors_of(4) && dx.vectors_of(4) && rows_of(w).vectors_of(4);
     bool done = vectors && with_backward_shape(x.cols, [&](auto k, auto threads_per_row) {
-                  // No more blocks than have a row for each of their rows of threads: what they leave is still to be added up.
+                  // No more blocks than have a row for each of their rows of threads: what they
+                  // leave is still to be added up.
                   constexpr int row_lanes = backward_threads<k, threads_per_row> / threads_per_row;
                   groups = a.groups = int(std::min<int64_t>(groups, ceil_div(x.rows, row_lanes)));
                   launch(name, norm_backward<Centred, k, threads_per_row>, groups, backward_threads<k, threads_per_row>,

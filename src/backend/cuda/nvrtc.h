@@ -1,5 +1,5 @@
-// CUDA C++ text to machine code, by NVRTC and by a cache on disk. The library is loaded when the first text comes: a machine without it runs
-// everything else.
+// CUDA C++ text to machine code, by NVRTC and by a cache on disk. The library is loaded when the first text comes: a
+// machine without it runs everything else.
 #pragma once
 #include <string>
 #include <vector>

@@ -63,7 +63,8 @@ constexpr int inputs_of(PointwiseFn fn) {
   return fn == PointwiseFn::where ? 3 : 2;
 }
 
-// Types that the four-element kernels can carry through fp32 (int32 only where it meets floats: it does not fit exactly).
+// Types that the four-element kernels can carry through fp32 (int32 only where it meets
+// floats: it does not fit exactly).
 constexpr bool fits_raw4(DType t) { return size_of(t) <= 4; }
 
 // pointwise_strided.cu: everything that is not flat, fp32-computed and aligned.

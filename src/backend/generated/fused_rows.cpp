@@ -1,5 +1,6 @@
-// Kernels over rows: a warp or a block takes a row, holds it in registers, and reduces it as often as the program asks. Between two reductions
-// lies a phase: one pass over the thread's part of the row. The order of sums is that of norm.cu, so that both give the same bits.
+// Kernels over rows: a warp or a block takes a row, holds it in registers, and reduces it as often as the program asks.
+// Between two reductions lies a phase: one pass over the thread's part of the row. The order of sums is that of
+// norm.cu, so that both give the same bits.
 #include <cmath>
 
 #include "backend/generated/fused_text.h"
@@ -97,7 +98,8 @@ FusedRows fused_rows(const KernelCall& call) {
   int held = r.vector * r.threads_per_row;
   r.vectors = (r.length + held - 1) / held;
   int each = r.vectors * r.vector;
-  // Column sums: as many blocks as norm_groups, and all of them must fit at once. Otherwise small blocks, which spread better.
+  // Column sums: as many blocks as norm_groups, and all of them must fit at once. Otherwise
+  // small blocks, which spread better.
   r.block = r.threads_per_row > 32 ? r.threads_per_row : r.column_sums == 0 || each > 16 ? 128 : each > 8 ? 256 : 512;
   return r;
 }

@@ -1,5 +1,6 @@
-// Fused programs as CUDA C++: the text of a kernel, and how to launch it. Needs no CUDA itself. The text depends on the program, the operands'
-// types and which of them are rows, columns or single numbers; of the sizes only a row's length is in it. So all layers of a model share kernels.
+// Fused programs as CUDA C++: the text of a kernel, and how to launch it. Needs no CUDA itself. The text depends on the
+// program, the operands' types and which of them are rows, columns or single numbers; of the sizes only a row's length
+// is in it. So all layers of a model share kernels.
 #pragma once
 #include <string>
 

@@ -1,12 +1,12 @@
-// Attention as a model spells it out, found among the calls of a graph: p = softmax(scale · q·kᵀ), o = p·v, and its backward pass
-// dv = pᵀ·do, dp = do·vᵀ, ds = softmax_backward(p, dp), dq = ds·k, dk = dsᵀ·q.
+// Attention as a model spells it out, found among the calls of a graph: p = softmax(scale · q·kᵀ), o = p·v, and its
+// backward pass dv = pᵀ·do, dp = do·vᵀ, ds = softmax_backward(p, dp), dq = ds·k, dk = dsᵀ·q.
 #pragma once
 #include "compile/rewrite.h"
 
 namespace sinter::compile {
 
-// Nobody else reads the scores, the probabilities or their gradients, and q, k, v, o and do hold what they held for as long as calls of the
-// pattern need them: those can be replaced by others that give the same o, dq, dk and dv.
+// Nobody else reads the scores, the probabilities or their gradients, and q, k, v, o and do hold what they held for as
+// long as calls of the pattern need them: those can be replaced by others that give the same o, dq, dk and dv.
 struct SpelledAttention {
   int scores = -1, softmax = -1, values = -1;                     // calls
   int dv = -1, dp = -1, softmax_backward = -1, dq = -1, dk = -1;  // -1: there is none

@@ -1,5 +1,5 @@
-// A product that is then added to something, as a block's output is to the residual stream, is added while it is stored: the product's β. The
-// product itself never reaches memory, and is not rounded to 16 bits before the sum.
+// A product that is then added to something, as a block's output is to the residual stream, is added while it is
+// stored: the product's β. The product itself never reaches memory, and is not rounded to 16 bits before the sum.
 #include <fmt/format.h>
 
 #include "backend/workspace.h"

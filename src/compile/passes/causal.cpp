@@ -1,11 +1,13 @@
-// Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into strips of rows, each
-// of which works only on the columns that its last row sees. Where the device has kernels for it (CUDA) forward becomes one call, which stores the
-// probabilities but no scores, and dp, ds and dq another, which stores no dp. It stays naive: memory is quadratic in the number of positions.
+// Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into
+// strips of rows, each of which works only on the columns that its last row sees. Where the device has kernels for it
+// (CUDA) forward becomes one call, which stores the probabilities but no scores, and dp, ds and dq another, which
+// stores no dp. It stays naive: memory is quadratic in the number of positions.
 //
-// Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit sums would be rounded
-// time and again. They are cut by columns of p instead (rows of dk and dv): those that come into sight with strip i are seen by the rows from
-// strip i on, so that each part is one product. Where several query heads share a key head the sum also runs over heads, which no such part
-// could express: then the masked rest is filled with zeros, and dk and dv are whole products.
+// Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit
+// sums would be rounded time and again. They are cut by columns of p instead (rows of dk and dv): those that come into
+// sight with strip i are seen by the rows from strip i on, so that each part is one product. Where several query heads
+// share a key head the sum also runs over heads, which no such part could express: then the masked rest is filled with
+// zeros, and dk and dv are whole products.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -45,7 +47,8 @@ std::vector<Strip> strips_of(const choices::CausalStrips& limits, const SpelledA
   return all;
 }
 
-// Every (…, heads, rows, columns) tensor as (…, kv_heads, query heads of each, rows, columns); what these share has stride 0 there.
+// Every (…, heads, rows, columns) tensor as (…, kv_heads, query heads of each, rows, columns); what
+// these share has stride 0 there.
 Placed grouped(const Placed& p, const SpelledAttention& a, bool shared) {
   int64_t group = a.heads / a.kv_heads;
   if (group == 1) return p;
@@ -149,7 +152,8 @@ class Cut {
   }
   double rows_share(const Strip& s) const { return double(s.rows) / double(a_.queries); }
 
-  // A call that stands for several. `products`: how often the kernel multiplies. What whole sums read is zero beyond what is seen.
+  // A call that stands for several. `products`: how often the kernel multiplies. What whole sums
+  // read is zero beyond what is seen.
   void joined(const OpDef& op, int at, std::initializer_list<int> calls, std::initializer_list<Placed> in,
               std::initializer_list<Placed> out, double products, bool whole) {
     AttentionWeightsAttrs attrs{a_.mask.scale, a_.mask.causal, a_.mask.causal_offset};

@@ -1,7 +1,8 @@
-// Constants: where a call fills a tensor of the step's own with a number, those who read it know the number. A pointwise call of constants
-// alone becomes a fill with its result, computed here, once. One of a tensor and a constant becomes a function of the tensor alone, and where that
-// is the tensor itself, readers read that. Fills that nobody reads any more are left to `dce`. Every result keeps its bits. Parameters and whatever
-// else exists beyond the step are no constants, though the step may not write them: they change between steps.
+// Constants: where a call fills a tensor of the step's own with a number, those who read it know the number. A
+// pointwise call of constants alone becomes a fill with its result, computed here, once. One of a tensor and a constant
+// becomes a function of the tensor alone, and where that is the tensor itself, readers read that. Fills that nobody
+// reads any more are left to `dce`. Every result keeps its bits. Parameters and whatever else exists beyond the step
+// are no constants, though the step may not write them: they change between steps.
 #include <cmath>
 #include <fmt/format.h>
 
@@ -57,8 +58,8 @@ double evaluate(const KernelCall& n, const double* numbers) {
   return result;
 }
 
-// fn(x, c) or fn(c, x) as α·x + β with the same bits, whether the sum is rounded once or twice: α is a power of two, or β is −0, which changes
-// no number.
+// fn(x, c) or fn(c, x) as α·x + β with the same bits, whether the sum is rounded once or twice: α is a power of two, or
+// β is −0, which changes no number.
 std::optional<AffineAttrs> as_affine(F fn, double c, bool first) {
   int exponent;
   switch (fn) {

@@ -1,6 +1,7 @@
-// Common subexpressions: a call with the same op, attributes and inputs as an earlier one, whose inputs have not been written since, has the
-// same results; whoever reads them reads the earlier ones. What eager mode computes again in backward to save memory is the usual case: with a
-// memory budget only so many are merged that the step stays within it (PassOptions::most_merged).
+// Common subexpressions: a call with the same op, attributes and inputs as an earlier one, whose inputs have not been
+// written since, has the same results; whoever reads them reads the earlier ones. What eager mode computes again in
+// backward to save memory is the usual case: with a memory budget only so many are merged that the step stays within
+// it (PassOptions::most_merged).
 #include <cstring>
 #include <map>
 
@@ -20,7 +21,8 @@ void append_layout(std::string& key, const TensorRef& t) {
 }  // namespace
 
 Report passes::cse(Graph& graph, const PassOptions& options) {
-  // How often each buffer has been written so far, and will be in all. Only results written once, by one call, can stand for others.
+  // How often each buffer has been written so far, and will be in all. Only results written once, by
+  // one call, can stand for others.
   std::vector<int> written(graph.buffers.size()), writes(graph.buffers.size()), becomes(graph.buffers.size(), -1);
   for (const Node& n : graph.nodes)
     n.for_each_access([&](const Operand& o, const TensorRef&, bool, bool w) { writes[size_t(o.buffer)] += w; });

@@ -1,4 +1,5 @@
-// Dead code: from the last call to the first, one is needed if it writes what exists beyond the step, or what a needed one reads, or if the host acts.
+// Dead code: from the last call to the first, one is needed if it writes what exists beyond the step, or what a needed
+// one reads, or if the host acts.
 #include "compile/passes.h"
 
 namespace sinter::compile {

@@ -1,6 +1,7 @@
-// The optimizer's update of the flat buffers is one call at the end of the step. It works element by element, so it can be cut into parts,
-// and each part can run as soon as no call needs its gradients, masters and 16-bit copies any more: right after the layer's gradients are
-// complete, while the backward pass goes on. Not where the update waits for all gradients: clipping, and loss scaling.
+// The optimizer's update of the flat buffers is one call at the end of the step. It works element by element, so it can
+// be cut into parts, and each part can run as soon as no call needs its gradients, masters and 16-bit copies any more:
+// right after the layer's gradients are complete, while the backward pass goes on. Not where the update waits for all
+// gradients: clipping, and loss scaling.
 #include <algorithm>
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
-// Flash attention for attention that is spelled out: two products around a softmax, and their backward pass, become the attention op, which
-// computes the same without storing scores or probabilities. Arbitrary masks, and models that read the probabilities, are left as they are.
+// Flash attention for attention that is spelled out: two products around a softmax, and their backward pass, become the
+// attention op, which computes the same without storing scores or probabilities. Arbitrary masks, and models that read
+// the probabilities, are left as they are.
 #include <fmt/format.h>
 
 #include "compile/passes.h"
@@ -31,7 +32,8 @@ void replace(Graph& graph, const SpelledAttention& a, bool deterministic, Replac
 
   int first = a.dv < 0 ? a.dp : std::min(a.dp, a.dv);
   range = range_above({node(a.dp).range, node(a.softmax_backward).range}, "flash_backward");
-  // The kernel writes contiguous gradients of the operands' type, all at once. Others are copied to where they belong when they were due.
+  // The kernel writes contiguous gradients of the operands' type, all at once. Others are copied to where
+  // they belong when they were due.
   struct Grad {
     int call;
     const Placed *to, *like;

@@ -9,7 +9,8 @@
 
 namespace sinter::compile {
 
-// A call that works element by element on contiguous floats of one size, and single numbers, which the target's fused kernels can compute.
+// A call that works element by element on contiguous floats of one size, and single numbers, which the
+// target's fused kernels can compute.
 bool is_pointwise(const Graph& graph, const Node& n);
 
 // A tensor, and how a program sees it.
@@ -31,7 +32,8 @@ class FusionGroup {
   const std::vector<size_t>& members() const { return members_; }
   // False, and nothing changed, if the call cannot be taken in.
   bool take(size_t index, Expand expand);
-  // The fused call; its op is null if it would store too much. `stored` says which written places somebody outside needs.
+  // The fused call; its op is null if it would store too much. `stored` says which written
+  // places somebody outside needs.
   Node finish(Graph& graph, const std::function<bool(const Operand&)>& stored) const;
 
   int read(const Place& p);
@@ -68,8 +70,9 @@ class FusionGroup {
   bool linked_ = false, failed_ = false;
 };
 
-// Looks for groups from first to last: calls for which `expansion` gives something, in their order, each linked to one taken before. They run
-// where the last of them stood: the others move down to it, past calls that touch nothing of theirs.
+// Looks for groups from first to last: calls for which `expansion` gives something, in their order, each
+// linked to one taken before. They run where the last of them stood: the others move down to it, past
+// calls that touch nothing of theirs.
 Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, const Node&),
                    bool (*worthwhile)(const FusionGroup&));
 

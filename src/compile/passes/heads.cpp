@@ -1,6 +1,7 @@
-// The projection's rows hold all heads already: split_heads only rotates queries and keys and gives each head memory of its own. Attention reads
-// rows that are far apart as well as others, so heads can stay where the product left them: what is rotated is rotated in place, values are
-// not touched, and nothing is copied. Backward, attention leaves its gradients in the rows that the product's gradient is computed from.
+// The projection's rows hold all heads already: split_heads only rotates queries and keys and gives each head memory of
+// its own. Attention reads rows that are far apart as well as others, so heads can stay where the product left them:
+// what is rotated is rotated in place, values are not touched, and nothing is copied. Backward, attention leaves its
+// gradients in the rows that the product's gradient is computed from.
 #include <fmt/format.h>
 
 #include "compile/passes.h"
@@ -52,7 +53,8 @@ class Heads {
     const Buffer& b = graph_.buffers[size_t(p.at.buffer)];
     return b.is_planned() && !b.output;
   }
-  // In place a thread must have both numbers of a pair that is rotated: kernels move whole vectors of 16 bytes, or single numbers.
+  // In place a thread must have both numbers of a pair that is rotated: kernels move whole vectors
+  // of 16 bytes, or single numbers.
   bool in_vectors(const Node& n) const {
     int64_t heads = n.call.attrs.as<HeadsAttrs>().heads + 2 * n.call.attrs.as<HeadsAttrs>().kv_heads;
     int64_t size = size_of(rows_.ref.dtype), D = rows_.ref.dims[2] / heads, tables = splits_ ? 1 : 3;

@@ -1,10 +1,11 @@
-// Products that share an operand, and whose weights were declared one after the other, become one (CUDA): q, k and v of one input, or gate and
-// up, where a model has not declared them as a group. Nothing is copied: the weights lie where they lay, and what was several results is parts
-// of one.
+// Products that share an operand, and whose weights were declared one after the other, become one (CUDA): q, k and v of
+// one input, or gate and up, where a model has not declared them as a group. Nothing is copied: the weights lie where
+// they lay, and what was several results is parts of one.
 //
-// Note [Joined products]: forward yᵢ = x·Wᵢᵀ, and in backward dWᵢ = dyᵢᵀ·x and dx = Σ dyᵢ·Wᵢ, look the same from here. All have one tensor in
-// common (`shared`), have matrices that lie one below the other in memory already (`stacked`), and tensors that must come to lie side by side
-// (`columns`). Those are put into one wider tensor if every call that reads or writes them takes rows that are further apart.
+// Note [Joined products]: forward yᵢ = x·Wᵢᵀ, and in backward dWᵢ = dyᵢᵀ·x and dx = Σ dyᵢ·Wᵢ, look the same from here.
+// All have one tensor in common (`shared`), have matrices that lie one below the other in memory already (`stacked`),
+// and tensors that must come to lie side by side (`columns`). Those are put into one wider tensor if every call that
+// reads or writes them takes rows that are further apart.
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -57,8 +58,8 @@ bool are_alike(const Graph& graph, const Product& a, const Product& b) {
          a.stacked.ref.dtype == b.stacked.ref.dtype && a.stacked.ref.dims[1] == b.stacked.ref.dims[1];
 }
 
-// An operand of the buffer that holds `from`, a matrix of contiguous rows, where it lies when `from` is `to`, whose rows are further apart.
-// False if it runs on from row to row.
+// An operand of the buffer that holds `from`, a matrix of contiguous rows, where it lies when `from` is `to`, whose
+// rows are further apart. False if it runs on from row to row.
 bool relocate(Operand& o, TensorRef& t, const Placed& from, const Placed& to) {
   int64_t size = size_of(from.ref.dtype), width = last_dim(from.ref), row = to.ref.strides[to.ref.rank - 2];
   if (t.dtype != from.ref.dtype || o.offset % size) return false;
@@ -72,7 +73,8 @@ bool relocate(Operand& o, TensorRef& t, const Placed& from, const Placed& to) {
   return last_column < width;
 }
 
-// What a kernel may be asked to write: pointwise ones take any strides, products rows that are apart (backend/kernels.def).
+// What a kernel may be asked to write: pointwise ones take any strides, products rows that
+// are apart (backend/kernels.def).
 bool takes_output(const Node& n, const TensorRef& t) {
   if (is_contiguous(t) || n.op->kind == OpKind::pointwise) return true;
   const auto& attrs = n.call.attrs.as<MatmulAttrs>();
@@ -102,8 +104,8 @@ bool touches(const Node& n, int buffer) {
   return found;
 }
 
-// Whether a tensor can become columns of a wider one: it is all that its buffer holds, parts of 16 bytes keep the products' fast kernels, and
-// all who touch it take it so.
+// Whether a tensor can become columns of a wider one: it is all that its buffer holds, parts of 16 bytes keep the
+// products' fast kernels, and all who touch it take it so.
 bool can_be_part(const Graph& graph, const Placed& p) {
   const Buffer& b = graph.buffers[size_t(p.at.buffer)];
   int64_t size = size_of(p.ref.dtype);
@@ -134,7 +136,8 @@ bool can_follow(const Graph& graph, const std::vector<Product>& run, const Produ
          can_be_part(graph, next.columns);
 }
 
-// All that can become one with a call, itself included, in the order of their weights. Only later ones: earlier ones have found it.
+// All that can become one with a call, itself included, in the order of their weights. Only later
+// ones: earlier ones have found it.
 std::vector<Product> run_of(const Graph& graph, int call) {
   std::optional<Product> leader = product_at(graph, call);
   if (!leader) return {};
@@ -155,7 +158,8 @@ std::vector<Product> run_of(const Graph& graph, int call) {
   return std::any_of(run.begin(), run.end(), is_leader) ? run : std::vector<Product>{};
 }
 
-// Forward the first call does the work of all, later ones move up to it; backward the last one does. Whatever they pass must not mind.
+// Forward the first call does the work of all, later ones move up to it; backward the last one does.
+// Whatever they pass must not mind.
 bool can_meet(const Graph& graph, const std::vector<Product>& run, int first, int last) {
   for (int between = first + 1; between < last; ++between) {
     auto is_it = [&](const Product& p) { return p.call == between; };

@@ -1,5 +1,5 @@
-// Cross-entropy and its gradient as one call that turns the logits into their gradient: a row is read once from memory and written once, and
-// there is one matrix of (positions, vocabulary) instead of two.
+// Cross-entropy and its gradient as one call that turns the logits into their gradient: a row is read once from memory
+// and written once, and there is one matrix of (positions, vocabulary) instead of two.
 #include <algorithm>
 #include <fmt/format.h>
 

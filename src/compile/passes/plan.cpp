@@ -1,9 +1,10 @@
-// The memory plan: every buffer of the step gets a place, so that no two that are in use together overlap. The largest are placed first,
-// each at the lowest offset that is free for as long as it lives.
+// The memory plan: every buffer of the step gets a place, so that no two that are in use together overlap. The largest
+// are placed first, each at the lowest offset that is free for as long as it lives.
 //
-// Note [Over gradients]: places are in the arena, or over memory that exists anyway and whose contents do not matter for a while: the flat
-// gradient buffer. Its ranges are filled from the last layer's to the first's while the activations of those layers die (or never, where
-// updates are folded), so that most activations cost no memory of their own.
+// Note [Over gradients]: places are in the arena, or over memory that exists anyway and whose contents do
+// not matter for a while: the flat gradient buffer. Its ranges are filled from the last layer's to the
+// first's while the activations of those layers die (or never, where updates are folded), so that most
+// activations cost no memory of their own.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -53,8 +54,9 @@ bool is_dense(const TensorRef& t) {
   return s.end - s.begin == numel(t) * size_of(t.dtype);
 }
 
-// Existing buffers that the step may use as it likes for some time, with what is taken of them: what it writes, from the first write to the
-// end (or to the last use, if nobody reads it after the step); and always what it reads before, or what somebody else may read.
+// Existing buffers that the step may use as it likes for some time, with what is taken of them: what it writes, from
+// the first write to the end (or to the last use, if nobody reads it after the step); and always what it reads before,
+// or what somebody else may read.
 std::vector<Space> overwritten(const Graph& graph) {
   struct Range {
     Span span;

@@ -1,6 +1,6 @@
-// Row fusion, for CUDA: an op that works on whole rows (normalisation, softmax, SwiGLU) and its pointwise neighbours become one call, a kernel
-// over rows: the residual add before a norm, the cast after a norm's gradient. Such an op has a program of rows (OpDef::row_program); a call is
-// only replaced when it joins another.
+// Row fusion, for CUDA: an op that works on whole rows (normalisation, softmax, SwiGLU) and its pointwise neighbours
+// become one call, a kernel over rows: the residual add before a norm, the cast after a norm's gradient. Such an op has
+// a program of rows (OpDef::row_program); a call is only replaced when it joins another.
 #include "backend/generated/fused_source.h"
 #include "backend/workspace.h"
 #include "compile/passes/fusion.h"

@@ -1,4 +1,5 @@
-// Every generated kernel compiles for the GPUs that sinter is made for; NVRTC needs none to do so. And the cache in front of it.
+// Every generated kernel compiles for the GPUs that sinter is made for; NVRTC needs none to do
+// so. And the cache in front of it.
 #include "backend/cuda/nvrtc.h"
 
 #include <fstream>

@@ -1,5 +1,5 @@
-// Every way in which the Hopper kernels describe matrices to the tensor cores, against a plain product. The values are small integers, so the
-// sums are exact and a wrong element cannot hide.
+// Every way in which the Hopper kernels describe matrices to the tensor cores, against a plain product. The values are
+// small integers, so the sums are exact and a wrong element cannot hide.
 #include "backend/cuda/wgmma_products.h"
 #include "support/gpu.h"
 #include "support/values.h"
