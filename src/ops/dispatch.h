@@ -21,16 +21,18 @@ template <class... T> Outputs dispatch(const OpDef& op, const Attrs& attrs, cons
   return dispatch_op(op, ptrs, attrs);
 }
 
-// Sees every call. The profiler and the cost counter are interceptors.
+// Listens to the calls of its thread: those that dispatch makes, also on the meta device or while a step is traced, and
+// those of compiled steps. The cost counter is one; so is the profiler on the CPU, and on a GPU without CUPTI. Host
+// actions are not calls, and the tape is no listener: it is called before them (record_gradient, below).
 class Interceptor {
  public:
-  // Just before the kernel is called; not for views, nor on the meta device.
+  // Just before the kernel is called: not for views, not on the meta device, not while a step is traced.
   virtual void launching(const OpCall&) {}
   // `inputs` are what the caller passed (a parameter stays itself), `used` what the kernel read after the precision
   // policy (a parameter's 16-bit copy).
   virtual void called(const OpCall& used, TensorPtrs inputs, const Outputs& outputs) = 0;
-  // The same for a call of a compiled step, whose tensors are long gone. Where many are launched
-  // as one, the first is not called.
+  // The same for a call of a compiled step, whose tensors are long gone. Calls that are launched together, as one
+  // captured graph, are only reported by replayed(), one by one, after the launch.
   virtual void replaying(const OpDef&) {}
   virtual void replayed(const OpDef&, const Cost&, [[maybe_unused]] double bytes) {}
   virtual ~Interceptor() = default;

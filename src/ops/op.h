@@ -103,11 +103,11 @@ enum class OpKind : uint8_t {
 };
 
 // What mixed precision does with an op's floating-point inputs.
-//   lower     cast to the 16-bit type; the result is 16-bit           (products)
-//   fp32      cast to fp32; the result is fp32                         (layer_norm)
+//   lower     cast to the 16-bit type; the result is 16-bit (products)
+//   fp32      cast to fp32; the result is fp32 (layer_norm)
 //   promote   taken as they are; the result has the widest type among them (add, where)
-//   internal taken as they are, computed in fp32; a 16-bit result where the shape rule says so (rms_norm,
-//   softmax, loss) none taken as they are
+//   internal  taken as they are, computed in fp32; 16-bit results if the shape rule says so (rms_norm, softmax, loss)
+//   none      taken as they are
 enum class AutocastPolicy : uint8_t { lower, fp32, promote, internal, none };
 
 // A test input: one tensor per shape, and how to fill it.

@@ -1,4 +1,5 @@
-// Facts about the CPU backend, for `sinter doctor` and benchmark records.
+// Facts about the CPU backend, for `sinter doctor`, records and the cache of measured peaks. Of these only
+// openblas_lags() changes what is computed: which kernel multiplies (gemm.cpp).
 #pragma once
 #include <string>
 

@@ -1,4 +1,6 @@
-// The CPU as a device: everything happens at once, so streams are null and an event is a time stamp.
+// The CPU as a device. On the null stream a call is over when it returns, so that an event is a time stamp. A
+// low-priority stream queues its calls for times when threads are idle (Note [Idle time] in side_stream.h); an event on
+// it also says how many of them to wait for.
 #include "backend/device.h"
 
 #include <algorithm>
