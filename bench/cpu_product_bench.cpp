@@ -1,4 +1,4 @@
-// fp32 products on the CPU's thread pool, by OpenBLAS and packed, whatever the rule says of them (Note [Who
+// fp32 GEMMs on the CPU's thread pool, by OpenBLAS and packed, whatever the rule says of them (Note [Who
 // multiplies] in backend/matmul_problem.h). The shapes are those of `mini` with 512 tokens: m × n × k, and
 // which operands are transposed.
 #include <benchmark/benchmark.h>

@@ -1,5 +1,5 @@
 // What the CPU's multipliers can do at most: fp32 multiply-adds from registers to registers, on every thread. No
-// product that multiplies every pair can be faster, so this is what bounds a step whose products are most of its work
+// product that multiplies every pair can be faster, so this is what bounds a step whose GEMMs are most of its work
 // (docs/results, "CPU: compiled").
 #include <benchmark/benchmark.h>
 #include <thread>

@@ -36,7 +36,7 @@ void update(benchmark::State& state, How how, int64_t tokens, const std::vector<
                        square(normal({rows, columns}, DType::f32)), empty({rows, columns}, DType::bf16, cuda)});
   Tensor gradient = empty({size}, DType::f32, cuda);
   Tensor numbers = from_vector(std::vector<double>{3, 1e-4, 1, 0, 0, 1, 0, 0}, {step_state_size}, cuda);
-  Tensor scratch = empty({int64_t(32) << 20}, DType::u8, cuda);  // as workspace.h gives a product
+  Tensor scratch = empty({int64_t(32) << 20}, DType::u8, cuda);  // as workspace.h gives a GEMM
   auto call = [&](Kernel kernel, const Attrs& attrs, const std::vector<const Tensor*>& in, const Tensor* out) {
     OwnedCall c;
     for (const Tensor* t : in) c.add_input(t->ref());

@@ -110,7 +110,7 @@ class Backward : public GradCall {
   bool needs(int i) const override { return bool(node_->in[i].target); }
   const Attrs& attrs() const override { return node_->attrs; }
 
-  // Note [Computed again]: the result is left with its producer, for other consumers.
+  // Note [Recomputation]: the result is left with its producer, for other consumers.
   static const Tensor& saved_input(Node& n, int i) {
     Node::Input& in = n.in[i];
     if (!in.again) return in.saved;

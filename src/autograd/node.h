@@ -1,7 +1,7 @@
 // One recorded call.
 //
-// Note [Computed again]: what a gradient rule reads is kept alive until backward. Where it is the result of a cheap op
-// (a norm, a SwiGLU: OpDef::cheap) whose own inputs are kept anyway, it is not kept but computed again from them when
+// Note [Recomputation]: what a gradient rule reads is kept alive until backward. Where it is the result of a cheap op
+// (a norm, a SwiGLU: OpDef::cheap) whose own inputs are kept anyway, it is not kept but recomputed from them when
 // backward needs it. The producer runs its own gradient later than any consumer, so its inputs are still there.
 #pragma once
 #include "autograd/tape.h"
@@ -18,7 +18,7 @@ class Node : public GradientTarget {
 
   struct Input {
     Tensor saved;                // only what the gradient rule reads
-    bool again = false;          // … which `target` computes again
+    bool again = false;          // … which `target` recomputes
     uint32_t saved_version = 0;  // of the saved tensor's storage when it was saved
     Ref<GradientTarget> target;  // null: needs no gradient
     int slot = 0;                // which output of the target

@@ -11,7 +11,7 @@ thread_local int64_t next_sequence = 0;
 // own node alive would be a cycle.
 Tensor saved(const Tensor& t) { return t.impl().target ? t.detach() : t; }
 
-// Whether the op that made this input is cheap and keeps all it was made from (Note [Computed again]).
+// Whether the op that made this input is cheap and keeps all it was made from (Note [Recomputation]).
 bool can_compute_again(const Node::Input& in) {
   if (!in.target || in.target->is_leaf()) return false;
   auto& producer = static_cast<Node&>(*in.target);

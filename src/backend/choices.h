@@ -11,7 +11,7 @@
 namespace sinter::choices {
 
 // Note [Where folding pays]: a tile of 128 × 128 is one multiprocessor's work, however many tokens it sums over, while
-// a product of its own can be split along them. So with many tokens and few tiles the product is better left alone. The
+// a GEMM of its own can be split along them. So with many tokens and few tiles the GEMM is better left alone. The
 // rates are what an H200 does with either (docs/results, h200-compiled); folding may be a little behind, as it also
 // takes a call and a gradient's memory away.
 inline bool folding_pays(const TensorRef& dy, const TensorRef& weight, int multiprocessors) {
@@ -39,13 +39,13 @@ struct CausalStrips {
 };
 inline CausalStrips causal_strips(DeviceType device, DType type) {
   CausalStrips s;
-  // Products by tensor cores are so fast that shorter strips do not pay for their number (measured on an H200).
+  // GEMMs by tensor cores are so fast that shorter strips do not pay for their number (measured on an H200).
   if (device == DeviceType::cuda && is_16bit(type)) s.least_rows = 1024;
   return s;
 }
-// Whether products of such a matrix leave multiprocessors idle, so that others should run beside them.
+// Whether GEMMs of such a matrix leave multiprocessors idle, so that others should run beside them.
 inline bool leaves_room(int64_t matrix_bytes) { return matrix_bytes <= int64_t(256) << 20; }
-// What a product on CUDA gets that runs in a chain beside others, each with scratch memory of its own.
+// What a GEMM on CUDA gets that runs in a chain beside others, each with scratch memory of its own.
 constexpr int64_t most_scratch_of_chain = int64_t(8) << 20;
 
 }  // namespace sinter::choices

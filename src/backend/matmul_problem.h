@@ -22,11 +22,11 @@ struct MatmulProblem {
   MatmulOperand a, b, c;
 };
 
-// Note [Who multiplies]: on the CPU large products of two matrices go to a kernel of our own (Note [Packed products] in
+// Note [Who multiplies]: on the CPU large GEMMs without batches go to a kernel of our own (Note [Packed products] in
 // backend/cpu/packed_product.cpp), small and batched ones, and those in fp64, to OpenBLAS. This depends on the shape
 // alone, so eager and compiled steps have the same bits, and the meta device knows the scratch memory. 16-bit operands
 // are widened and then follow the same rule. Where OpenBLAS does not know the CPU and has chosen kernels for a much
-// older one, small and batched products come to our kernel too (cpu::products() in backend/cpu/gemm.h). It works
+// older one, small and batched GEMMs come to our kernel too (cpu::products() in backend/cpu/gemm.h). It works
 // without scratch memory then, so a prediction need not know of it.
 
 // With less than this neither kernel is clearly the faster one

@@ -32,7 +32,7 @@ inline int64_t matmul(const KernelCall& c, DeviceType device) {
   return packed + widened({c.in[0], c.in[1], c.out[0]});
 }
 
-// The gradient, and what its product needs. On CUDA it never leaves the multiprocessor, and of a product whose tiles
+// The gradient, and what its GEMM needs. On CUDA it never leaves the multiprocessor, and of a GEMM whose tiles
 // are updated as they are computed only several rounds must be added up in memory.
 inline int64_t adamw_product(const KernelCall& c, DeviceType device) {
   if (device == DeviceType::cuda) return 0;

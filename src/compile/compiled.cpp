@@ -43,7 +43,7 @@ std::vector<Report> run_passes(Graph& graph, const std::vector<std::string>& wit
   return reports;
 }
 
-// How many results that eager mode computes again the budget allows to keep. The more are kept, the more memory it
+// How many results that eager mode recomputes the budget allows to keep. The more are kept, the more memory it
 // takes, nearly always: bisection finds it.
 int most_merged_within_budget(const Graph& graph, const CompileOptions& options, PassOptions tried) {
   auto bytes_with = [&](int merged) {

@@ -1,5 +1,5 @@
 // A graph with memory: runs a step call by call, and, where the device can, each segment (Note [Segments])
-// as one captured piece of work.
+// as one captured CUDA graph.
 #pragma once
 #include <functional>
 

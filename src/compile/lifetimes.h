@@ -14,7 +14,7 @@ std::vector<Lifetime> lifetimes(const Graph& graph);
 int used_until(const Graph& graph, int call);
 
 // Memory is handed out in these steps: as aligned as a block of its own would be, so that
-// products choose the same algorithms.
+// GEMMs choose the same algorithms.
 constexpr int64_t arena_alignment = 512;
 inline int64_t aligned(int64_t bytes) { return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment; }
 

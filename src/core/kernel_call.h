@@ -61,7 +61,7 @@ struct Attrs {
   }
 };
 
-enum class MathMode : uint8_t { full, tf32 };  // how fp32 products are computed
+enum class MathMode : uint8_t { full, tf32 };  // how fp32 GEMMs are computed
 
 struct KernelCall {
   const TensorRef* in = nullptr;  // operands belong to whoever makes the call

@@ -29,14 +29,14 @@ struct Attention {
   int64_t heads, kv_heads;
   AttentionOptions how;
   const Rope* rope;
-  Tensor qkv;  // q | k | v, one product
+  Tensor qkv;  // q | k | v, one GEMM
   Linear o;
   Attention(Parameters& p, const std::string& prefix, const ModelConfig& c, const Rope& rope);
   Tensor operator()(const Tensor& x) const;
 };
 
 struct FeedForward {
-  Tensor gate_up;  // w1 | w3, one product
+  Tensor gate_up;  // w1 | w3, one GEMM
   Linear w2;
   FeedForward(Parameters& p, const std::string& prefix, int64_t d, int64_t d_ff);
   Tensor operator()(const Tensor& x) const;

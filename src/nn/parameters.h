@@ -5,7 +5,7 @@
 // (embedding, each layer, head) lie in the order in which their gradients arrive, that is, from the last to the first;
 // inside a unit matrices come first and vectors (norms) after them; frozen ones come last of all, beyond the end of the
 // roles they do not have. Parameters that share an input (q, k, v; gate, up) are declared as a group: they lie side by
-// side and are one leaf, so their merged product needs no copy.
+// side and are one leaf, so their merged GEMM needs no copy.
 //
 // Roles have names, and an optimizer adds its own: whoever saves, loads, shards, predicts or prints goes through
 // roles(). Their memory never moves while it is there, because compiled steps hold its addresses: loading writes in

@@ -1,4 +1,4 @@
-// Matrix products. One kernel; the ops differ in which operands are folded (backend/matmul_problem.h).
+// GEMMs. One kernel; the ops differ in which operands are folded (backend/matmul_problem.h).
 #include "backend/matmul_problem.h"
 #include "ops/rules.h"
 
@@ -22,7 +22,7 @@ void check_types(const OpCall& c) {
 }
 
 // Note [Padded rows]: rows whose length is not a multiple of 16 bytes (vocab 50257) would cost cuBLASLt its fast
-// kernels in this product and in every one that reads the result, so the rows are laid out at a stride that is. 64
+// kernels in this GEMM and in every one that reads the result, so the rows are laid out at a stride that is. 64
 // elements keep the stride a multiple of 128 bytes in 16-bit types.
 void add_matrix(OutSpecs& out, const Dims& dims, DType dtype) {
   int64_t n = dims[dims.rank() - 1];

@@ -17,7 +17,7 @@ void check_weight(const OpCall& c, int input) {
 void infer_rms_norm(const OpCall& c, OutSpecs& out) {
   check_weight(c, 1);
   DType x = c.in(0).dtype();
-  // Under mixed precision the result feeds products, so it is written in their type at once.
+  // Under mixed precision the result feeds GEMMs, so it is written in their type at once.
   out.add(c.in(0).dims(), c.autocast && x != DType::f64 ? *c.autocast : x);
   out.add(c.in(0).dims().without_last(), rules::wide(x));  // the reciprocal root that backward reuses
 }

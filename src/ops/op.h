@@ -80,10 +80,10 @@ class GradCall {
   }
 };
 
-// FLOPs of matrix products count apart from the rest: MFU and peak checks speak of them alone.
+// FLOPs of GEMMs count apart from the rest: MFU and peak checks speak of them alone.
 struct Cost {
   double matmul_flops = 0, other_flops = 0;
-  double executed_flops = -1;  // of the products, where a mask leaves fewer to do; negative: all of them
+  double executed_flops = -1;  // of the GEMMs, where a mask leaves fewer to do; negative: all of them
   double executed() const { return executed_flops < 0 ? matmul_flops : executed_flops; }
 };
 
@@ -95,15 +95,15 @@ enum class OpKind : uint8_t {
   fill,             // with the number of its FillAttrs
   fused,            // several calls in one: FusedAttrs hold the program
   product,          // of matrices, as MatmulAttrs say; a third input is added while the result is stored
-  weight_gradient,  // a product too, dyᵀ·x summed over all tokens; it takes no third input
+  weight_gradient,  // a GEMM too, dyᵀ·x summed over all tokens; it takes no third input
   step_numbers,     // works out what updates read of the optimizer's state
   update,           // the optimizer's, element by element: of in[0] by its gradient in[1], and more flat buffers
-  product_update,   // the same with the gradient's product in it (core/folded_update.h)
+  product_update,   // the same with the gradient's GEMM in it (core/folded_update.h)
   host,             // something the host does (HostAction): no call moves across it
 };
 
 // What mixed precision does with an op's floating-point inputs.
-//   lower     cast to the 16-bit type; the result is 16-bit (products)
+//   lower     cast to the 16-bit type; the result is 16-bit (GEMMs)
 //   fp32      cast to fp32; the result is fp32 (layer_norm)
 //   promote   taken as they are; the result has the widest type among them (add, where)
 //   internal  taken as they are, computed in fp32; 16-bit results if the shape rule says so (rms_norm, softmax, loss)
@@ -139,7 +139,7 @@ struct OpDef {
   uint32_t accumulates = 0;                      // outputs the kernel can add to instead of overwriting
   uint32_t writes_any_float = 0;                 // outputs whose float type a given destination may choose
   uint32_t writes_fp32 = 0;                      // 16-bit outputs that a given destination may have in fp32
-  bool cheap = false;                            // results are computed again in backward rather than kept for it
+  bool cheap = false;                            // results are recomputed in backward rather than kept for it
   uint32_t differentiable = 1;                   // outputs that gradients flow through
   // Whether the kernel takes an input as it lies; others are made contiguous first. Null: contiguous ones only.
   bool (*accepts)(const TensorRef&, int input, const Attrs&) = nullptr;

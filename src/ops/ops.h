@@ -44,7 +44,7 @@ Tensor expand(const Tensor& x, const Dims& dims);
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 
-// Products.
+// GEMMs.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);  // batched
 Tensor linear(const Tensor& x, const Tensor& weight);  // x · weightᵀ, weight (out, in)
 

@@ -1,4 +1,4 @@
-// y = silu(gate) · up, with gate | up side by side as one product leaves them.
+// y = silu(gate) · up, with gate | up side by side as one GEMM leaves them.
 #include "ops/row_program.h"
 #include "ops/rules.h"
 

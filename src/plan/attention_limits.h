@@ -21,7 +21,7 @@ struct AttentionProblem {
 
 // Pairs of a query and a key that it sees: batch · heads · ctx², half of it under the causal mask.
 double visible_pairs(const AttentionProblem& c);
-// Two products forward, five backward (the scores are computed again): 4 · pairs · d, and 2.5 times that.
+// Two products forward, five backward (the scores are recomputed): 4 · pairs · d, and 2.5 times that.
 double attention_flops(const AttentionProblem& c, Pass pass);  // forward, or forward and backward
 
 // The least time of a phase by each of the two units that can hold it up. 0: not known.

@@ -6,7 +6,7 @@
 namespace sinter::plan {
 
 struct Floor {
-  double products_ms = 0;   // model FLOPs at the measured rate of a large product
+  double products_ms = 0;   // model FLOPs at the measured rate of a large GEMM
   double optimizer_ms = 0;  // of a step: AdamW reads p, g, m and v and writes p, m and v at the measured rate of a copy
   double ms() const { return products_ms + optimizer_ms; }
 };

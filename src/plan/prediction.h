@@ -6,10 +6,10 @@ namespace sinter::plan {
 
 struct Prediction {
   Walk walk;                 // memory, parameters, what each op does
-  double forward_flops = 0;  // matrix products of one forward pass: what MFU counts; a backward pass is twice that
+  double forward_flops = 0;  // GEMMs of one forward pass: what MFU counts; a backward pass is twice that
   double flops = 0;          // of the pass by that rule
-  // Matrix products that the pass really runs: flash attention leaves out what a mask hides and computes the scores
-  // again backward; eager naive attention computes all of them.
+  // GEMMs that the pass really runs: flash attention leaves out what a mask hides and recomputes the scores backward;
+  // eager naive attention computes all of them.
   double flops_executed = 0;
   double forward_flops_executed = 0;
   std::string refused;  // why the memory budget cannot be kept; the rest is without one

@@ -10,7 +10,7 @@ namespace sinter {
 struct OpCost {
   int64_t calls = 0;
   double matmul_flops = 0;    // by the convention that counts attention in full
-  double executed_flops = 0;  // of products, as run
+  double executed_flops = 0;  // of GEMMs, as run
   double other_flops = 0, bytes = 0;
 
   double executed() const { return executed_flops + other_flops; }

@@ -5,8 +5,8 @@
 
 namespace sinter {
 
-// Who names naive attention gets it, compiled too: the pass that would make flash of it is switched off. Where nothing
-// is named (auto), what a model spells out itself may become flash.
+// A run that asks for naive attention gets it, compiled too: the pass that would make flash of it is switched off.
+// Where none is asked for (auto), attention that a model spells out itself may become flash.
 inline compile::CompileOptions with_attention(compile::CompileOptions options, const AttentionOptions& attention) {
   if (attention.kind == AttentionKind::naive) options.without.emplace_back("flash");
   options.deterministic = options.deterministic || attention.deterministic;

@@ -93,7 +93,7 @@ TEST(Tape, ChangesInPlaceOfSavedOutputsAreDetected) {
   EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { backward(loss); }), {"exp", "changed in place"}));
 }
 
-// Note [Computed again]: cheap results are not kept, but made anew from what they were made of.
+// Note [Recomputation]: cheap results are not kept, but made anew from what they were made of.
 TEST(Tape, ChangesInPlaceOfWhatIsComputedAgainAreDetected) {
   Tensor x = leaf({1, 2}, {2}), c = tensor_of({3, 4}, {2}, DType::f64);
   Tensor h = affine(x, 1, 0), loss = sum(mul(silu(h), c));

@@ -107,7 +107,7 @@ TEST_F(Generated, TransformerStepsAreAsGoodAsEagerOnes) {
     int rows = 0;
     for (const compile::Node& n : step->graph().nodes) rows += n.op == &ops::fused;
     // Two residual adds a layer go to the norms after them; in bf16 each norm's gradient is
-    // cast for the products before it.
+    // cast for the GEMMs before it.
     EXPECT_EQ(rows, std::string(dtype) == "bf16" ? 12 : 6);
     GeneratedKernels kernels;
     kernels.add(*step);

@@ -250,7 +250,7 @@ TEST(Passes, FuseOnlyWhereTheOrderAllowsIt) {
   auto f = [&](const auto& in) {
     Tensor a = exp(state);        // reads the state before …
     add_into(state, in[0]);       // … it changes,
-    Tensor b = matmul(a, in[0]);  // and is read by a product in between
+    Tensor b = matmul(a, in[0]);  // and is read by a GEMM in between
     return std::vector{add(mul(a, state), b)};
   };
   Tensor expected = f(std::vector{x})[0];

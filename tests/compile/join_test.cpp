@@ -1,4 +1,4 @@
-// Products of one input whose weights lie one after the other become one: what they compute stays, and where
+// GEMMs of one input whose weights lie one after the other become one: what they compute stays, and where
 // it would not, nothing is done.
 #include "autograd/tape.h"
 #include "compile/compiled.h"

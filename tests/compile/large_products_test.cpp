@@ -1,4 +1,4 @@
-// Large products of a step on the CPU go to our own kernel, eager or compiled, folded into
+// Large GEMMs of a step on the CPU go to our own kernel, eager or compiled, folded into
 // updates or not: the same bits.
 #include "backend/workspace.h"
 #include "core/folded_update.h"
@@ -11,7 +11,7 @@
 namespace sinter {
 namespace {
 
-// Three sequences of 48 tokens: all products of layers are large, and their shapes no multiples of tiles.
+// Three sequences of 48 tokens: all GEMMs of layers are large, and their shapes no multiples of tiles.
 const ModelConfig config{.d_model = 192, .d_ff = 224, .layers = 1, .heads = 4, .vocab = 300, .ctx = 48};
 
 struct Trained {

@@ -1,4 +1,4 @@
-// The kernel that updates weights by gradients it never stores: CUDA's, and the CPU's for large products, against the
+// The kernel that updates weights by gradients it never stores: CUDA's, and the CPU's for large GEMMs, against the
 // CPU's that multiplies and updates one after the other, as it does where weights have 16-bit copies.
 #include <cmath>
 #include <fmt/format.h>
@@ -86,7 +86,7 @@ void expect_close(const Update& ours, const Update& reference, const std::string
   }
 }
 
-// No other GPU has the kernel: the pass that would call it leaves products and updates apart there.
+// No other GPU has the kernel: the pass that would call it leaves GEMMs and updates apart there.
 class AdamWProductGpu : public testing::Test {
   void SetUp() override {
     SINTER_REQUIRE_GPU();

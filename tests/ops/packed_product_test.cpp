@@ -1,4 +1,4 @@
-// The CPU's own product: the same numbers as OpenBLAS's, in any layout, the same bits with any number of threads.
+// The CPU's own GEMM: the same numbers as OpenBLAS's, in any layout, the same bits with any number of threads.
 // CTest's `old_openblas` runs the tests of all ops with it (layouts with NaN between rows, gradients).
 #include "ops/dispatch.h"
 #include "ops/table.h"
@@ -94,7 +94,7 @@ TEST(PackedProduct, OfBatchesIsThatOfEach) {
   }
 }
 
-// Large products of 16-bit matrices are those of the widened ones, rounded once.
+// Large GEMMs of 16-bit matrices are those of the widened ones, rounded once.
 TEST(PackedProduct, WidensSixteenBits) {
   Rng rng(13);
   for (DType type : {DType::f16, DType::bf16}) {

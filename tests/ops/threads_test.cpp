@@ -18,7 +18,7 @@ const KernelTable& table();
 
 namespace {
 
-// Note [Products in blocks] of backend/cpu/gemm.cpp: the last bit of a product may depend on how it is cut.
+// Note [Products in blocks] of backend/cpu/gemm.cpp: the last bit of a GEMM may depend on how it is cut.
 bool is_product(const OpDef& op) { return op.kernel == &KernelTable::matmul; }
 
 class OpThreads : public testing::TestWithParam<OpCase> {};

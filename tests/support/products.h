@@ -1,4 +1,4 @@
-// Who computes fp32 products of the CPU, for as long as it lives.
+// Who computes fp32 GEMMs of the CPU, for as long as it lives.
 #pragma once
 #include "backend/cpu/gemm.h"
 

@@ -12,7 +12,7 @@ Tensor loss_of(const Net& net, const std::vector<Tensor>& leaves) {
   Tensor odd = reshape(slice(leaves[3], 0, 1, net.dims.numel()), net.dims);
   auto one_more = [](const Tensor& x) { return affine(square(x), 1, 1); };
   auto cast_to = [](const Tensor& x, DType t) { return x.dtype() == DType::f64 ? x : cast(x, t); };
-  // Products of one input with weights that lie side by side.
+  // GEMMs of one input with weights that lie side by side.
   auto joined = [&](const Tensor& x) {
     Tensor y = cast(x, leaves[6].dtype());
     auto row_sum = [&](const Tensor& t) { return sum(t, {x.rank() - 1}, true); };

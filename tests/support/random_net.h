@@ -1,5 +1,5 @@
-// Random nets over tensors of rows, for fused kernels and joined products: pointwise functions, ops on whole rows,
-// casts between types, constants, products of one input.
+// Random nets over tensors of rows, for fused kernels and joined GEMMs: pointwise functions, ops on whole rows,
+// casts between types, constants, GEMMs of one input.
 #pragma once
 #include <array>
 

@@ -15,7 +15,7 @@ bool broadcasts(const Dims& a, const Dims& b) {
   return true;
 }
 
-// Products of one input with weights that lie one after the other.
+// GEMMs of one input with weights that lie one after the other.
 Tensor side_by_side(const Tensor& x, const Tensor& from) {
   int64_t k = x.size(1);
   auto weight = [&](int64_t i) { return reshape(slice(reshape(from, {-1}), 0, i * 4 * k, 4 * k), {4, k}); };

@@ -345,7 +345,7 @@ void expect_predicted_memory(DeviceType device) {
     }
 }
 
-// What is kept and what is computed again changes memory, not results.
+// What is kept and what is recomputed changes memory, not results.
 TEST(CompiledStep, StaysWithinItsMemoryBudget) {
   RunConfig c = run_config(DeviceType::cpu, "fp32", Pass::step);
   c.batch = 16;  // more activations than fit over the gradients

@@ -54,7 +54,7 @@ SINTER_INLINE Vector<float> inverse(Vector<float> x) {
 }
 
 // A vector of numbers. The exact root and quotient would keep the core from multiplying, where a
-// tile is updated between products.
+// tile is updated between GEMMs.
 SINTER_INLINE void update_vector(const AdamWRule<float>& rule, float* p, const float* gradient, float* m, float* v) {
   Vector<float> mi = load_vector(m), vi = load_vector(v);
   rule.move(mi, vi, load_vector(gradient));
@@ -66,7 +66,7 @@ SINTER_INLINE void update_vector(const AdamWRule<float>& rule, float* p, const f
 }
 
 // Fewer than a vector, by one too: where rows end must not change bits. Apart from the loop over whole ones,
-// which stands between products.
+// which stands between GEMMs.
 [[gnu::noinline]] static void update_rest(const AdamWRule<float>& rule, float* p, const float* gradient, float* m,
                                           float* v, int64_t n) {
   float rest[4][lanes<float>] = {};

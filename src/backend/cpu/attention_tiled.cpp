@@ -158,7 +158,7 @@ template <class A> void backward(const KernelCall& call) {
             for (int64_t i = 0; i < rows; ++i)
               for (int64_t j = 0, visible = min_of(keys, n.sees(q0 + i) - k0); j < visible; ++j) {
                 A s = scale * dot(Q + i * D, K + j * D, D);
-                A p = exp_of(s - L[i]);  // the forward's probability, computed again
+                A p = exp_of(s - L[i]);  // the forward's probability, recomputed
                 A dp = dot(dO + i * D, V + j * D, D);
                 A ds = p * (dp - delta[i]);
                 add_scaled(dV + j * D, p, dO + i * D, D);

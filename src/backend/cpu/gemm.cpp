@@ -1,8 +1,8 @@
 // Note [Products in blocks]: OpenBLAS runs single-threaded inside our pool's threads. Batches are shared out whole; a
-// product that cannot fill the threads by batches is cut into a grid of blocks of C. The sum over k is never cut, so an
+// GEMM that cannot fill the threads by batches is cut into a grid of blocks of C. The sum over k is never cut, so an
 // element is always one dot product. Still, OpenBLAS may round differently near the edge of a block than inside it: its
 // AVX-512 kernels do not (blocks begin at multiples of 64), its AVX2 kernels do. One thread uses the grid of two, at a
-// cost of about 1 %, so 1 and 2 threads always agree to the bit; with more, the last bit of a product may depend on how
+// cost of about 1 %, so 1 and 2 threads always agree to the bit; with more, the last bit of a GEMM may depend on how
 // many there are.
 #include "backend/cpu/gemm.h"
 
@@ -136,7 +136,7 @@ void problem_of(MatmulProblem& p, const KernelCall& call) {
 
 void gemm(const MatmulProblem& p, bool accumulate) {
   // OpenBLAS must not start threads of its own, whichever variant of it (pthread, OpenMP, serial) is installed. Not
-  // sooner than here: a program that only wants our attention may have products of its own.
+  // sooner than here: a program that only wants our attention may have GEMMs of its own.
   [[maybe_unused]] static const bool claimed = (openblas_set_num_threads(1), true);
   if (p.m == 0 || p.n == 0 || p.outer * p.inner == 0) return;
   if (p.k == 0) {
@@ -156,7 +156,7 @@ std::string openblas_description() {
 
 // OpenBLAS chose its kernels when it was loaded, by the CPU's model number. One that is newer than the library may get
 // those of a core without AVX2. Those of one with AVX2 are good enough: where the CPU has AVX-512 ours are then no
-// faster on AMD's, and few products go to OpenBLAS anyway.
+// faster on AMD's, and few GEMMs go to OpenBLAS anyway.
 bool openblas_lags() {
   for (const char* core : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"})
     if (strcasecmp(openblas_get_corename(), core) == 0) return false;

@@ -1,4 +1,4 @@
-// Products, by OpenBLAS or by our own kernel (Note [Who multiplies] in backend/matmul_problem.h). 16-bit operands are
+// GEMMs, by OpenBLAS or by our own kernel (Note [Who multiplies] in backend/matmul_problem.h). 16-bit operands are
 // widened into the workspace, multiplied in fp32 and the result rounded back (or not, when the output is fp32).
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/packed_product.h"
@@ -49,7 +49,7 @@ struct Stored {
   }
 };
 
-// All operands are f32, or all f64. `space` is what a packed product needs.
+// All operands are f32, or all f64. `space` is what a packed GEMM needs.
 void multiply(const MatmulProblem& p, bool accumulate, float* space) {
   cpu::Products who = cpu::products();
   // With fewer rows or columns most of a tile would be thrown away.

@@ -1,4 +1,4 @@
-// Note [Packed products]: OpenBLAS, which other products go to block by block (Note [Who multiplies] in
+// Note [Packed products]: OpenBLAS, which other GEMMs go to block by block (Note [Who multiplies] in
 // backend/matmul_problem.h), packs the operands of every block anew, and waits for memory while it does. Here there are
 // two ways to share out the work.
 //   - Where one side is long, the shorter one (the tokens of a small batch) is packed once for all threads. Then each
@@ -216,7 +216,7 @@ struct Pieces {
   int64_t shared, other;
   int64_t groups = (shared + max_tiles - 1) / max_tiles;
   int64_t fine = min_of(4 * groups, shared);
-  int64_t coarse = other - cpu::threads();  // a product with fewer panels goes in blocks
+  int64_t coarse = other - cpu::threads();  // a GEMM with fewer panels goes in blocks
 
   SINTER_INLINE int64_t count() const { return coarse * groups + (other - coarse) * fine; }
   SINTER_INLINE Piece operator()(int64_t t) const {

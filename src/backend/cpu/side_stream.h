@@ -1,7 +1,7 @@
 // A stream of the CPU beside the caller's: its calls are run in their order, in time that the caller's
 // leave the pool's threads idle.
 //
-// Note [Idle time]: a product's last pieces keep few threads busy, and short kernels are over before all have joined.
+// Note [Idle time]: a GEMM's last pieces keep few threads busy, and short kernels are over before all have joined.
 // What need not be done at once (weights' updates, while the backward pass goes on) fills such gaps: a thread with
 // nothing to do makes the next call of the stream, and others help it, a range at a time, so that the caller's next
 // call waits for a range at most. What is left is done by all when somebody waits for it.

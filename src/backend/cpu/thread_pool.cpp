@@ -23,7 +23,7 @@ namespace {
 
 constexpr int ranges_per_thread = 8;  // enough to even out a busy neighbour, few enough to stay cheap
 // A thread that sleeps takes about as long to wake as a short kernel runs. So it spins for longer than threads wait as
-// a rule, between two kernels of a step or for the last one to finish its share of a product.
+// a rule, between two kernels of a step or for the last one to finish its share of a GEMM.
 constexpr auto spin_time = std::chrono::microseconds(1000);
 
 thread_local bool inside_range = false;

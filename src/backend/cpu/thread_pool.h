@@ -1,4 +1,4 @@
-// The process's only pool of CPU threads. Kernels and products share it, so nothing is ever oversubscribed.
+// The process's only pool of CPU threads. Kernels and GEMMs share it, so nothing is ever oversubscribed.
 #pragma once
 #include <cstdint>
 

@@ -16,12 +16,12 @@ struct CudaMemory {
 };
 CudaMemory cuda_memory();  // zeros without a GPU
 
-// Algorithms of products, which are timed when a product is first met (Note [Choosing a
+// Algorithms of GEMMs, which are timed when a GEMM is first met (Note [Choosing a
 // product algorithm] in matmul.cpp).
 struct ProductTuning {
-  int64_t tuned = 0;        // products whose algorithms were timed …
+  int64_t tuned = 0;        // GEMMs whose algorithms were timed …
   double seconds = 0;       // … and how long that took
-  int64_t used = 0;         // different products that ran
+  int64_t used = 0;         // different GEMMs that ran
   uint64_t table_hash = 0;  // of them and their algorithms, whatever the order
 };
 ProductTuning product_tuning();    // since it was last restarted; zeros without a GPU

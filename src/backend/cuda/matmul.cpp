@@ -1,11 +1,11 @@
-// Products through cuBLASLt. Speed of light: 2·m·n·k operations at the tensor cores' rate.
+// GEMMs through cuBLASLt. Speed of light: 2·m·n·k operations at the tensor cores' rate.
 //
 // Note [Choosing a product algorithm]: cuBLASLt's first guess is often 5 to 20% from its best algorithm. The first time
 // a problem is seen, its best guesses are timed on the real operands and the fastest is kept, in memory and on
 // disk (matmul_cache.h), unless set_product_tuning() says not to (--no-tune). The choice is a fact about the problem
 // alone (types, sizes, strides, alignment), so a replayed step runs the same algorithm as the eager one. While a stream
 // is being captured nothing can be timed: the first guess is taken, and stays for this process. Partial sums of split
-// products are kept in fp32 (the reduction mask), never in the 16-bit output type.
+// GEMMs are kept in fp32 (the reduction mask), never in the 16-bit output type.
 #include <atomic>
 #include <cstring>
 #include <cublasLt.h>
@@ -27,7 +27,7 @@ namespace {
 
 std::atomic<bool> tuning = true;
 constexpr int most_candidates = 32;
-constexpr float long_ms = 2;  // longer products are timed once
+constexpr float long_ms = 2;  // longer GEMMs are timed once
 constexpr float clearly_faster = 0.97f;
 
 void check_lt(cublasStatus_t status, const char* what) {

@@ -1,4 +1,4 @@
-// The product algorithms chosen so far, kept in a text file per GPU model and cuBLASLt version.
+// The GEMM algorithms chosen so far, kept in a text file per GPU model and cuBLASLt version.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -52,7 +52,7 @@ class MatmulCache {
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };
 
-// Which products ran with which algorithms, and what choosing them took.
+// Which GEMMs ran with which algorithms, and what choosing them took.
 class MatmulLog {
  public:
   void used(const MatmulKey& key, const MatmulAlgorithm& algorithm) { used_.emplace_back(key, algorithm); }

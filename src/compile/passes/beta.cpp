@@ -1,5 +1,5 @@
-// A product that is then added to something, as a block's output is to the residual stream, is added while it is
-// stored: the product's β. The product itself never reaches memory, and is not rounded to 16 bits before the sum.
+// A GEMM whose result is then added to something, as a block's output is to the residual stream, adds it while it
+// stores: the GEMM's β. The product alone never reaches memory, and is not rounded to 16 bits before the sum.
 #include <fmt/format.h>
 
 #include "backend/workspace.h"
@@ -18,7 +18,7 @@ bool is_sum(const Node& n) {
 
 Report passes::beta(Graph& graph, const PassOptions&) {
   Report report;
-  if (graph.target.type != DeviceType::cuda) return report;  // the CPU's products would have to copy what they add to
+  if (graph.target.type != DeviceType::cuda) return report;  // the CPU's GEMMs would have to copy what they add to
   size_t count = graph.nodes.size();
   std::vector<std::vector<size_t>> users(graph.buffers.size());
   for (size_t i = 0; i < count; ++i)

@@ -1,13 +1,13 @@
-// Naive causal attention computes every score and then masks half of them. Here its products and softmaxes are cut into
+// Naive causal attention computes every score and then masks half of them. Here its GEMMs and softmaxes are cut into
 // strips of rows, each of which works only on the columns that its last row sees. Where the device has kernels for it
 // (CUDA) forward becomes one call, which stores the probabilities but no scores, and dp, ds and dq another, which
 // stores no dp. It stays naive: memory is quadratic in the number of positions.
 //
 // Note [Strips of columns]: dk and dv are sums over rows. A strip of rows would have to be added to them, and 16-bit
 // sums would be rounded time and again. They are cut by columns of p instead (rows of dk and dv): those that come into
-// sight with strip i are seen by the rows from strip i on, so that each part is one product. Where several query heads
+// sight with strip i are seen by the rows from strip i on, so that each part is one GEMM. Where several query heads
 // share a key head the sum also runs over heads, which no such part could express: then the masked rest is filled with
-// zeros, and dk and dv are whole products.
+// zeros, and dk and dv are whole GEMMs.
 #include <algorithm>
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Common subexpressions: a call with the same op, attributes and inputs as an earlier one, whose inputs have not been
-// written since, has the same results; whoever reads them reads the earlier ones. What eager mode computes again in
+// written since, has the same results; whoever reads them reads the earlier ones. What eager mode recomputes in
 // backward to save memory is the usual case: with a memory budget only so many are merged that the step stays within
 // it (PassOptions::most_merged).
 #include <cstring>

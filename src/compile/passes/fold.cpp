@@ -1,5 +1,5 @@
 // A weight's gradient dyᵀ·x that only the optimizer reads is never stored: one call multiplies and updates, tile by
-// tile. That saves writing and reading four bytes for every parameter, and the product hides behind the update's own
+// tile. That saves writing and reading four bytes for every parameter, and the GEMM hides behind the update's own
 // traffic. Not where updates wait for all gradients (clipping, loss scaling), nor where gradients are kept after the
 // step or added up over several.
 #include <algorithm>
@@ -76,7 +76,7 @@ bool is_intact(const Graph& graph, const Folded& f) {
 
 // Note [Weights of a layer]: a call has nothing to update until its first tiles are multiplied, and nothing to multiply
 // while it updates its last. So weights that follow each other share one, as far as they belong to one module: then the
-// next weight is multiplied while the last is updated. Their products wait for the last of them, a layer's at most.
+// next weight is multiplied while the last is updated. Their GEMMs wait for the last of them, a layer's at most.
 bool share_a_call(const Graph& graph, const OpDef& op, Folded& into, const Folded& next) {
   bool whole = into.operands.size() % folded_operands == 0 && next.operands.size() == folded_operands;
   auto tokens = [](const Folded& f) { return workspace::rows(f.operands[folded_x].ref); };

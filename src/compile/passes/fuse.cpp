@@ -1,4 +1,4 @@
-// Pointwise fusion: calls that work element by element on tensors of the same size, and are connected,
+// Kernel fusion of pointwise calls: those that work element by element on tensors of the same size, and are connected,
 // become one call. Each element is loaded once and stored once; what only passes between them never reaches
 // memory, and stays in fp32 on its way.
 #include "compile/passes/fusion.h"

@@ -1,4 +1,4 @@
-// Where updates are folded into gradients' products, little of the flat gradient buffer is still used. That little gets
+// Where updates are folded into gradients' GEMMs, little of the flat gradient buffer is still used. That little gets
 // a buffer of its own, and the flat one can be given back (Parameters::release_grad): activations then share the arena
 // only, which is as large as they need. Where they need more than the gradients, lying over those (Note [Over
 // gradients] in plan.cpp) can take less: both are planned.

@@ -1,7 +1,7 @@
 // The projection's rows hold all heads already: split_heads only rotates queries and keys and gives each head memory of
-// its own. Attention reads rows that are far apart as well as others, so heads can stay where the product left them:
+// its own. Attention reads rows that are far apart as well as others, so heads can stay where the GEMM left them:
 // what is rotated is rotated in place, values are not touched, and nothing is copied. Backward, attention leaves its
-// gradients in the rows that the product's gradient is computed from.
+// gradients in the rows that the GEMM's gradient is computed from.
 #include <fmt/format.h>
 
 #include "compile/passes.h"

@@ -1,4 +1,4 @@
-// Products that share an operand, and whose weights were declared one after the other, become one (CUDA): q, k and v of
+// GEMMs that share an operand, and whose weights were declared one after the other, become one (CUDA): q, k and v of
 // one input, or gate and up, where a model has not declared them as a group. Nothing is copied: the weights lie where
 // they lay, and what was several results is parts of one.
 //
@@ -73,7 +73,7 @@ bool relocate(Operand& o, TensorRef& t, const Placed& from, const Placed& to) {
   return last_column < width;
 }
 
-// What a kernel may be asked to write: pointwise ones take any strides, products rows that
+// What a kernel may be asked to write: pointwise ones take any strides, GEMMs rows that
 // are apart (backend/kernels.def).
 bool takes_output(const Node& n, const TensorRef& t) {
   if (is_contiguous(t) || n.op->kind == OpKind::pointwise) return true;
@@ -105,7 +105,7 @@ bool touches(const Node& n, int buffer) {
 }
 
 // Whether a tensor can become columns of a wider one: it is all that its buffer holds, parts of 16 bytes keep the
-// products' fast kernels, and all who touch it take it so.
+// GEMMs' fast kernels, and all who touch it take it so.
 bool can_be_part(const Graph& graph, const Placed& p) {
   const Buffer& b = graph.buffers[size_t(p.at.buffer)];
   int64_t size = size_of(p.ref.dtype);

@@ -1,5 +1,5 @@
 // Lanes: what only writes memory that outlives the step (weight gradients, updates of parameters) runs beside the chain
-// of calls that lead to the first layer's gradient. Small products leave multiprocessors idle that the other lane can
+// of calls that lead to the first layer's gradient. Small GEMMs leave multiprocessors idle that the other lane can
 // use. On the CPU a single chain has work for all threads, but not all the time: there the second lane is for updates
 // alone, which nobody waits for (Note [Idle time] in backend/cpu/side_stream.h).
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Row fusion, for CUDA: an op that works on whole rows (normalisation, softmax, SwiGLU) and its pointwise neighbours
-// become one call, a kernel over rows: the residual add before a norm, the cast after a norm's gradient. Such an op has
-// a program of rows (OpDef::row_program); a call is only replaced when it joins another.
+// Kernel fusion by rows, for CUDA: an op that works on whole rows (normalisation, softmax, SwiGLU) and its pointwise
+// neighbours become one call, a kernel over rows: the residual add before a norm, the cast after a norm's gradient.
+// Such an op has a program of rows (OpDef::row_program); a call is only replaced when it joins another.
 #include "backend/generated/fused_source.h"
 #include "backend/workspace.h"
 #include "compile/passes/fusion.h"
@@ -59,7 +59,7 @@ bool expand_rows(FusionGroup& g, const Node& n) {
   return n.op->row_program(rows) && rows.fits();
 }
 
-// A pointwise call on columns of a wider tensor, which `fuse` leaves alone: parts of a joined product.
+// A pointwise call on columns of a wider tensor, which `fuse` leaves alone: parts of a joined GEMM.
 bool is_pointwise_on_parts(const Graph& graph, const Node& n) {
   Node whole = n;  // as if its tensors were
   bool fits = true, part = false;

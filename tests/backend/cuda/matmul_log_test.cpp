@@ -1,4 +1,4 @@
-// The log of products and their algorithms: its hash is of what ran, not of when.
+// The log of GEMMs and their algorithms: its hash is of what ran, not of when.
 #include <gtest/gtest.h>
 
 #include "backend/cuda/matmul_cache.h"

@@ -24,7 +24,7 @@ TEST(ProfilerGpu, NamesSurviveGraphReplays) {
     Range r("ffn");
     y = add(y, y);
   };
-  work();  // tunes the product, which cannot happen inside a capture
+  work();  // tunes the GEMM, which cannot happen inside a capture
   work();
   auto stream = static_cast<cudaStream_t>(current_stream(DeviceType::cuda));
   cudaGraph_t graph;
