@@ -7,9 +7,9 @@
 #include "backend/device.h"
 #include "core/error.h"
 #include "lab/machine.h"
-#include "lab/record.h"
 #include "nn/transformer.h"
 #include "system/build_info.h"
+#include "system/json.h"
 
 namespace sinter {
 namespace cli {
@@ -71,7 +71,7 @@ int run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
   } catch (const std::bad_alloc&) {
     return complain("the machine has no memory left; use a smaller --batch, --ctx or --size", ErrorKind::memory);
   } catch (const Json::exception& e) {
-    return complain("a JSON file is not as expected: " + lab::message_of(e), ErrorKind::usage);
+    return complain("a JSON file is not as expected: " + message_of(e), ErrorKind::usage);
   } catch (const std::exception& e) {
     return complain(e.what(), ErrorKind::other);
   }

@@ -1,9 +1,18 @@
-// Records keep the order in which their fields were written, for the eyes of people.
+// JSON as sinter reads and writes it.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace sinter {
 
+// Records keep the order in which their fields were written, for the eyes of people.
 using Json = nlohmann::ordered_json;
+
+// What a file holds. Refuses one that is broken, saying where, and one that is too large, or nested too deeply, to be
+// what sinter reads: whoever walks a document does so by recursion, and must not run out of stack.
+Json parse_json_file(const std::string& path);
+constexpr int deepest_json = 200;
+
+std::string message_of(const Json::exception& e);  // without the library's own prefix
 
 }  // namespace sinter

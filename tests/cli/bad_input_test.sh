@@ -116,6 +116,25 @@ refused 2 'plot|one configuration' memory model --predict --size tiny,mini --plo
 echo '{"hidden_size": 64, "intermediate' > "$work/broken.json"
 refused 2 'broken.json' $cpu --config "$work/broken.json"
 refused 2 'broken.json' show "$work/broken.json"
+# A document that is too deep to walk, no document, and numbers that are none.
+{ head -c 300000 /dev/zero | tr '\0' '['; head -c 300000 /dev/zero | tr '\0' ']'; } > "$work/deep.json"
+{ printf '{"schema": "sinter.record.v1", "command": "bench model", "machine": {}, "config": {}, "results": ['
+  cat "$work/deep.json"; printf ']}'; } > "$work/deep_record.json"
+: > "$work/empty.json"
+head -c 10000 "$SINTER" > "$work/binary.json"
+echo '{"hidden_size": NaN}' > "$work/nan.json"
+echo '{"hidden_size": 1e999}' > "$work/overflow.json"
+for command in "$cpu --config" show; do
+  refused 2 'deep.json|300000 levels' $command "$work/deep.json"
+  refused 2 'deep_record.json|300002 levels' $command "$work/deep_record.json"
+  refused 2 'empty.json|is empty' $command "$work/empty.json"
+  refused 2 'binary.json|not valid JSON' $command "$work/binary.json"
+  refused 2 'nan.json|line 1' $command "$work/nan.json"
+  refused 2 'overflow.json|1e999' $command "$work/overflow.json"
+  refused 2 "$work|is a folder" $command "$work"
+done
+refused 2 "json $work|is a folder" $cpu --size tiny --json "$work"
+refused 2 'json|too long' $cpu --size tiny --json "$work/$(head -c 300 /dev/zero | tr '\0' a)"
 llama='"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256'
 echo "{$llama,\"num_key_value_heads\":3}" > "$work/gqa.json"
 refused 2 'kv-heads 3|heads 4' $cpu --config "$work/gqa.json"
