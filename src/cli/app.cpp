@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <new>
 #include <sinter/sinter.hpp>
+#include <sstream>
 
 #include "backend/device.h"
 #include "core/error.h"
@@ -10,6 +11,7 @@
 #include "nn/transformer.h"
 #include "system/build_info.h"
 #include "system/json.h"
+#include "system/streams.h"
 
 namespace sinter {
 namespace cli {
@@ -18,7 +20,7 @@ namespace {
 int complain(const std::string& message, ErrorKind kind) {
   std::string line = message;
   for (char& c : line) c = c == '\n' ? ' ' : c;
-  fmt::print(stderr, "sinter: error: {}\n", line);
+  say(fmt::format("sinter: error: {}\n", line));
   return int(kind);
 }
 
@@ -26,12 +28,17 @@ int complain(const std::string& message, ErrorKind kind) {
 int greet() {
   bool cuda = cuda_backend() != nullptr;
   auto lines = lab::machine_lines(lab::machine_block(cuda ? DeviceType::cuda : DeviceType::cpu));
-  fmt::print("{}\n{}\n\n", lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason());
-  fmt::print("Try:\n");
-  fmt::print("  sinter bench model                                how long a training step takes here, and why\n");
-  fmt::print("  sinter bench model --dtype fp32,bf16 --dry-run    what would fit in memory, before running it\n");
-  fmt::print("  sinter precision                                  why sums and norms stay in fp32\n\n");
-  fmt::print("sinter --help lists every command; sinter doctor checks this machine.\n");
+  write_stdout(fmt::format(R"({}
+{}
+
+Try:
+  sinter bench model                                how long a training step takes here, and why
+  sinter bench model --dtype fp32,bf16 --dry-run    what would fit in memory, before running it
+  sinter precision                                  why sums and norms stay in fp32
+
+sinter --help lists every command; sinter doctor checks this machine.
+)",
+                           lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason()));
   return 0;
 }
 
@@ -54,7 +61,10 @@ int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_m
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
+    std::ostringstream text;
+    app.exit(e, text);
+    write_stdout(text.str());
+    return 0;
   } catch (const CLI::ParseError& e) {
     return complain(fmt::format("{}; see --help", e.what()), ErrorKind::usage);
   }
@@ -64,6 +74,7 @@ int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_m
 }  // namespace
 
 int run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
+  set_up_streams();
   try {
     return parse_and_run(argc, argv, make_model, own_model);
   } catch (const Error& e) {

@@ -1,13 +1,13 @@
 #include "lab/output.h"
 
 #include <filesystem>
-#include <fmt/format.h>
 #include <map>
 #include <unistd.h>
 
 #include "core/check.h"
 #include "lab/memory/memory_plot.h"
 #include "system/files.h"
+#include "system/streams.h"
 
 namespace sinter::lab {
 namespace {
@@ -71,17 +71,16 @@ std::string interrupted_text(size_t finished, size_t all) {
 
 Progress::Progress(bool silent) : silent_(silent), terminal_(isatty(STDERR_FILENO)) {}
 Progress::~Progress() {
-  if (dirty_) fmt::print(stderr, "\r\033[K");
+  if (dirty_) say("\r\033[K");
 }
 void Progress::now(const std::string& what) {
   if (silent_ || !terminal_) return;
-  fmt::print(stderr, "\r\033[K{}", what);
-  std::fflush(stderr);
+  say("\r\033[K" + what);
   dirty_ = true;
 }
 void Progress::done(const std::string& what) {
   if (silent_) return;
-  fmt::print(stderr, "{}{}\n", dirty_ ? "\r\033[K" : "", what);
+  say((dirty_ ? "\r\033[K" : "") + what + "\n");
   dirty_ = false;
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "system/files.h"
+#include "system/streams.h"
 
 namespace sinter {
 namespace {
@@ -20,7 +21,7 @@ struct Header {
 constexpr char magic[8] = {'s', 'i', 'n', 't', 'e', 'r', 'c', '1'};
 
 void warn_once(std::atomic<bool>& said, const std::string& text) {
-  if (!said.exchange(true)) fmt::print(stderr, "sinter: {}\n", text);
+  if (!said.exchange(true)) say(fmt::format("sinter: {}\n", text));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -21,12 +22,7 @@ namespace fs = std::filesystem;
 }
 
 void write_all(int fd, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_writing(path, "writing failed");
-    text.remove_prefix(size_t(n));
-  }
+  if (!written(fd, text)) fail_writing(path, "writing failed");
 }
 
 // Some file systems have no such thing for a file or, more often, for a folder; that is no error.
@@ -124,7 +120,8 @@ std::string resolved(const std::string& path) {
 
 void check_writable(const char* flag, const std::string& path) {
   if (path.empty() || path == "-" || is_special(path)) return;
-  check(!fs::is_directory(path), "{} {}: is a folder; name a file in it", flag, path);
+  std::error_code unknown;  // making a file there will say
+  check(!fs::is_directory(path, unknown), "{} {}: is a folder; name a file in it", flag, path);
   Temporary file(resolved(path));
   check(file.exists(), "{} {}: cannot be written ({}); choose a folder that exists and that you may write to", flag,
         path, std::strerror(errno));
@@ -142,6 +139,16 @@ void write_file(const std::string& path, std::string_view text, Durable durable)
   if (durable == Durable::yes) sync_folder(target, path);
 }
 
-void write_stdout(std::string_view text) { write_all(STDOUT_FILENO, text, "stdout"); }
+bool written(int fd, std::string_view text) noexcept {
+  while (!text.empty()) {
+    ssize_t n = ::write(fd, text.data(), text.size());
+    if (n >= 0) text.remove_prefix(size_t(n));
+    else if (errno == EAGAIN) {  // whoever shares a terminal or a pipe with us may have made it non-blocking
+      pollfd ready{fd, POLLOUT, 0};
+      poll(&ready, 1, -1);
+    } else if (errno != EINTR) return false;
+  }
+  return true;
+}
 
 }  // namespace sinter

@@ -13,7 +13,7 @@ enum class Durable { no, yes };
 // Writes a temporary beside the target and renames it. Whatever fails, the old file is as it was and nothing else is left. Where a link points
 // is replaced, not the link; special files are written to as they are.
 void write_file(const std::string& path, std::string_view text, Durable durable = Durable::yes);
-void write_stdout(std::string_view text);
+bool written(int fd, std::string_view text) noexcept;  // all of it, to what is open; otherwise errno says why not
 
 bool is_special(const std::string& path);       // a device, a pipe, or this process's stdout or stderr
 std::string resolved(const std::string& path);  // the file that is meant, where path is a link to it

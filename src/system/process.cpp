@@ -98,7 +98,7 @@ struct Image {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int s : {SIGTERM, SIGCHLD, SIGPIPE}) signal(s, SIG_DFL);
+  for (int s : {SIGTERM, SIGCHLD, SIGPIPE, SIGXFSZ}) signal(s, SIG_DFL);
   bool ready = dup2(image.nothing, STDIN_FILENO) >= 0 && (image.output < 0 || dup2(image.output, STDOUT_FILENO) >= 0) &&
                (!image.quiet || dup2(image.nothing, STDERR_FILENO) >= 0);
   int error = ready ? ENOENT : errno;

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "support/temporary_folder.h"
 #include "support/values.h"
+#include "system/streams.h"
 
 namespace sinter {
 namespace {
