@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "backend/device.h"
+#include "cli/misuse.h"
 #include "core/error.h"
 #include "lab/machine.h"
 #include "nn/transformer.h"
@@ -66,7 +67,7 @@ int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_m
     write_stdout(text.str());
     return 0;
   } catch (const CLI::ParseError& e) {
-    return complain(fmt::format("{}; see --help", e.what()), ErrorKind::usage);
+    return complain(misuse(app, e), ErrorKind::usage);
   }
   return action ? action() : greet();
 }

@@ -21,7 +21,7 @@ void add_precision(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
 
-// An option whose value is text and may not be empty.
+// An option whose value is text, not empty and not the next option.
 CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& value, const std::string& help,
                       const std::string& type, const std::string& group);
 

@@ -7,8 +7,12 @@ namespace sinter::cli {
 
 CLI::Option* add_text(CLI::App& command, const std::string& flag, std::string& value, const std::string& help,
                       const std::string& type, const std::string& group) {
-  auto not_empty = [](const std::string& s) { return s.empty() ? std::string("the value is empty") : std::string(); };
-  return command.add_option(flag, value, help)->type_name(type)->group(group)->check(not_empty);
+  // The parser takes whatever follows; a second option there means that the first one's value was forgotten.
+  auto is_value = [](const std::string& s) {
+    if (s.rfind("--", 0) == 0) return "its value is missing: " + s + " follows";
+    return std::string(s.empty() ? "the value is empty" : "");
+  };
+  return command.add_option(flag, value, help)->type_name(type)->group(group)->check(is_value);
 }
 
 void add_device_flag(CLI::App& command, std::string& value, const std::string& group) {

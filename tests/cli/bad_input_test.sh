@@ -67,7 +67,28 @@ refused 2 'peer|flax' $cpu --size tiny --peer flax
 refused 2 'json|missing' $cpu --size tiny --json "$work/missing/dir/record.json"
 refused 2 'table|.md' $cpu --size tiny --table "$work/table.docx"
 refused 2 'plot|.svg' $cpu --size tiny --plot "$work/plot.bmp"
-refused 2 'no-such-flag' $cpu --no-such-flag
+
+# What was mistyped, what was probably meant, and where to look.
+refused 2 'bnech|did you mean bench?|sinter --help' bnech model
+refused 2 'modle|did you mean model?|sinter bench --help' bench modle
+refused 2 'model|sinter bench model' model
+refused 2 'frobnicate|bench, profile, memory' frobnicate
+refused 2 'szie|did you mean --size?|sinter bench model --help' bench model --szie tiny
+refused 2 '--dtpye:|did you mean --dtype?|sinter profile model --help' profile model --dtpye=bf16
+refused 2 '-size|did you mean --size?' bench model -size tiny
+refused 2 'd_model|did you mean --d-model?' bench model --d_model 64
+refused 2 '--deter|did you mean --deterministic?' bench model --deter
+refused 2 'size|did you mean --size?' bench model size tiny
+refused 2 'predict|sinter memory model has' bench model --predict
+refused 2 'size|sinter bench model has' --size tiny bench model
+refused 2 'size|value is missing|sinter bench model --help' bench model --size
+refused 2 'size|value is missing|--ctx follows' bench model --size --ctx 8
+refused 2 'size|2 times|with commas' bench model --size tiny --size mini
+refused 2 'seed|2 times|once' bench model --seed 1 --seed 2
+refused 2 'dry-run|no value' bench model --dry-run=maybe
+refused 2 'other.json|sinter show --help' show one.json other.json
+refused 2 'RECORD|sinter show --help' show
+refused 2 'no-such-flag|has no such option' $cpu --no-such-flag
 refused 2 'none.json' $cpu --config "$work/none.json"
 refused 2 'none.json' show "$work/none.json"
 
