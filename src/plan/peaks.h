@@ -1,29 +1,44 @@
-// The ceilings of this machine: measured (product per type, copy bandwidth), cached per machine.
+// The ceilings of this machine: measured (product per type, copy bandwidth), and kept in a file from run to run.
 #pragma once
+#include <functional>
+#include <map>
+#include <set>
 #include <string>
 
 #include "core/device.h"
-#include "system/json.h"
 
 namespace sinter::plan {
 
+// What a machine has shown that it can do: the best of several samples, and how far they lay apart.
+struct Peak {
+  double best = 0, lowest = 0;  // FLOP/s or B/s; 0 if there was no room to measure
+  int samples = 0;
+  std::string date;
+  bool cached = false;  // read from the file, not measured by this process
+};
+
 class Peaks {
  public:
-  explicit Peaks(DeviceType device);  // reads the cache; measures nothing yet
+  explicit Peaks(DeviceType device);  // reads the file; measures nothing yet
 
-  // FLOP/s of a large product by --dtype; B/s of a copy, read and write counted. 0 if there is no room to measure.
-  double product(const std::string& dtype);
-  double copy();
+  // FLOP/s of a large product by --dtype; B/s of a copy, read and write counted. Measured at first use if the file has
+  // none to be believed: Note [Doubted peaks] in peaks.cpp.
+  const Peak& product_peak(const std::string& dtype);
+  const Peak& copy_peak();
+  double product(const std::string& dtype) { return product_peak(dtype).best; }
+  double copy() { return copy_peak().best; }
+
   void remeasure_product(const std::string& dtype);
-  void confirm_product(const std::string& dtype);  // measures again and keeps the better of the two
+  void confirm_product(const std::string& dtype);  // measures again and adds these samples to those it has
   void remeasure_copy();
-  const Json& known() const { return known_; }  // {"product": {dtype: FLOP/s}, "copy": B/s, "date": …}
 
  private:
-  void keep();
+  const Peak& peak(const std::string& name, const std::function<Peak()>& measure);
+  void keep(const std::string& name, const Peak& peak);
   DeviceType device_;
-  std::string key_;
-  Json known_;
+  std::string machine_;
+  std::map<std::string, Peak> known_;  // by "copy", "product bf16"
+  std::set<std::string> looked_at_;    // and measured, where that was due
 };
 std::string peaks_cache_path();
 

@@ -130,8 +130,9 @@ std::string os_text() {
   return std::string(os.sysname) + " " + os.release;
 }
 
-std::string now_text() {
-  std::time_t t = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+std::string now_text(int64_t seconds_ago) {
+  auto moment = std::chrono::system_clock::now() - std::chrono::seconds(seconds_ago);
+  std::time_t t = std::chrono::system_clock::to_time_t(moment);
   char text[32];
   std::tm utc{};
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));

@@ -12,7 +12,8 @@ int64_t host_free_bytes();    // available now, limited by what the memory cgrou
 std::string cpu_model();      // from /proc/cpuinfo
 double cpu_mhz();             // the fastest core's clock now; 0 where the kernel does not say
 std::string os_text();        // "Linux 6.1.0"
-std::string now_text();       // 2026-01-31T12:00:00Z
+// 2026-01-31T12:00:00Z: now, or a while ago. Of two such texts the later moment's is the greater.
+std::string now_text(int64_t seconds_ago = 0);
 
 // What the cgroups that this process is in allow, version 1 or 2. `root` is for tests: where /proc and /sys lie.
 struct GroupLimits {

@@ -83,29 +83,32 @@ Json peak_rows(DeviceType device, bool remeasure, Progress& progress) {
   plan::Peaks peaks(device);
   bool cuda = device == DeviceType::cuda;
   std::string name = backend_of(device).info().name;
-  bool cached = !remeasure && peaks.known().contains("copy");
   int capability = backend_of(device).info().compute_capability;
   std::vector<std::string> types = !cuda              ? std::vector<std::string>{"fp32"}
                                    : capability >= 80 ? std::vector<std::string>{"fp32", "tf32", "bf16", "fp16"}
                                                       : std::vector<std::string>{"fp32", "fp16"};
-  auto row = [&](const std::string& what, double measured, std::optional<double> sheet, const char* unit) {
+  auto row = [&](const std::string& what, const plan::Peak& peak, std::optional<double> sheet, const char* unit) {
     rows.push_back({{"section", "peak"},
                     {"device", name_of(device)},
                     {"item", what},
-                    {"status", measured > 0 ? "ok" : "missing"},
-                    {"measured", measured},
+                    {"status", peak.best > 0 ? "ok" : "missing"},
+                    {"measured", peak.best},
+                    {"lowest", peak.lowest},
+                    {"samples", peak.samples},
+                    {"date", peak.date},
                     {"datasheet", sheet ? Json(*sheet) : Json()},
                     {"unit", unit},
-                    {"cached", cached}});
+                    {"cached", peak.cached}});
   };
   for (const std::string& type : types) {
     progress.now(fmt::format("measuring {} products on {}", type, name_of(device)));
     if (remeasure) peaks.remeasure_product(type);
-    row("product " + type, peaks.product(type), cuda ? plan::datasheet_product(name, type) : std::nullopt, "FLOP/s");
+    row("product " + type, peaks.product_peak(type), cuda ? plan::datasheet_product(name, type) : std::nullopt,
+        "FLOP/s");
   }
   progress.now(fmt::format("measuring copies on {}", name_of(device)));
   if (remeasure) peaks.remeasure_copy();
-  row("copy (read + write)", peaks.copy(), cuda ? plan::datasheet_bandwidth(name) : std::nullopt, "B/s");
+  row("copy (read + write)", peaks.copy_peak(), cuda ? plan::datasheet_bandwidth(name) : std::nullopt, "B/s");
   return rows;
 }
 
@@ -145,7 +148,8 @@ View doctor_view(const Json& record) {
   libraries.title = "Libraries";
   libraries.columns = {{"library", true}, {"status", true}, {"found", true}, {"what that means", true}};
   peaks.title = "Measured peaks";
-  peaks.columns = {{"device", true}, {"what", true}, {"measured"}, {"datasheet"}, {"reached"}, {"", true}};
+  peaks.columns = {{"device", true}, {"what", true},    {"measured"}, {"datasheet"},
+                   {"reached"},      {"samples", true}, {"", true}};
   for (const Json& r : record.at("results")) {
     if (r.at("section") == "device") {
       bool has = r.contains("memory_bytes");
@@ -155,12 +159,16 @@ View doctor_view(const Json& record) {
       libraries.rows.push_back({r.at("item"), r.at("status"), r.at("found"), r.at("consequence")});
     } else {
       double v = r.at("measured"), sheet = r.at("datasheet").is_number() ? r.at("datasheet").get<double>() : 0;
-      auto show = [&](double x) {
-        return r.at("unit") == "B/s" ? fmt::format("{} · 10⁹ B/s", significant(x / 1e9, 3))
-                                     : fmt::format("{} TFLOP/s", significant(x / 1e12, 3));
-      };
+      bool copy = r.at("unit") == "B/s";
+      auto rate = [&](double x) { return significant(x / (copy ? 1e9 : 1e12), 3); };
+      auto show = [&](double x) { return rate(x) + (copy ? " · 10⁹ B/s" : " TFLOP/s"); };
+      // Older records have one number.
+      std::string samples = r.value("samples", 0) > 0
+                                ? fmt::format("best of {}, {} to {}, {}", r.at("samples").get<int>(),
+                                              rate(r.at("lowest")), rate(v), r.value("date", "").substr(0, 10))
+                                : "";
       peaks.rows.push_back({r.at("device"), r.at("item"), v > 0 ? show(v) : "no room to measure",
-                            sheet > 0 ? show(sheet) : "–", sheet > 0 ? percent_text(v / sheet) : "–",
+                            sheet > 0 ? show(sheet) : "–", sheet > 0 ? percent_text(v / sheet) : "–", samples,
                             r.at("cached").get<bool>() ? "cached" : ""});
     }
   }
