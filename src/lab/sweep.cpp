@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "plan/fit.h"
 #include "plan/gpus.h"
+#include "system/host.h"
 
 namespace sinter::lab {
 namespace {
@@ -207,7 +208,11 @@ SweepOptions with_defaults(SweepOptions o) {
 void set_up_process(const SweepOptions& o) {
   set_product_tuning(!o.no_tune.value_or(false));
   if (!o.threads) return;
-  check(*o.threads >= 1 && *o.threads <= 1024, "--threads must be between 1 and 1024, not {}", *o.threads);
+  check(*o.threads >= 1, "--threads must be at least 1, not {}", *o.threads);
+  check(*o.threads <= host_cores(),
+        "--threads {0}: this process may use {1} core{2}, and threads beyond them only wait for each other; give at most "
+        "{1}, or insist with SINTER_THREADS={0} in the environment",
+        *o.threads, host_cores(), host_cores() == 1 ? "" : "s");
   cpu::set_threads(int(*o.threads));
 }
 

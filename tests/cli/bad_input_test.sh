@@ -58,6 +58,9 @@ refused 2 'device cpu:1|one CPU|--threads' bench model --device cpu:1
 refused 2 'steps' $cpu --size tiny --steps 0
 refused 2 'warmup' $cpu --size tiny --warmup -1
 refused 2 'threads' $cpu --size tiny --threads 0
+for command in 'bench model' 'profile model' 'memory model' 'compile model'; do
+  refused 2 "threads 9999|this process may use|SINTER_THREADS" $command --device cpu --size tiny --threads 9999
+done
 refused 2 'accumulate' $cpu --size tiny --accumulate 0
 refused 2 'accumulate|pass step|forward' $cpu --size tiny --accumulate 2 --pass step,forward
 refused 2 'peer|accumulate 2' $cpu --size tiny --accumulate 2 --peer torch-best
