@@ -1,6 +1,8 @@
 #include "cli/app.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <map>
 #include <new>
 #include <sinter/sinter.hpp>
 #include <sstream>
@@ -9,6 +11,7 @@
 #include "cli/misuse.h"
 #include "core/error.h"
 #include "lab/machine.h"
+#include "lab/record.h"
 #include "nn/transformer.h"
 #include "system/build_info.h"
 #include "system/json.h"
@@ -29,7 +32,8 @@ int complain(const std::string& message, ErrorKind kind) {
 int greet() {
   bool cuda = cuda_backend() != nullptr;
   auto lines = lab::machine_lines(lab::machine_block(cuda ? DeviceType::cuda : DeviceType::cpu));
-  write_stdout(fmt::format(R"({}
+  write_stdout(
+      lab::fitted(fmt::format(R"({}
 {}
 
 Try:
@@ -39,45 +43,129 @@ Try:
 
 sinter --help lists every command; sinter doctor checks this machine.
 )",
-                           lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason()));
+                              lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason())));
   return 0;
 }
 
-int parse_and_run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
+// sinter show RECORD
+lab::Command show_command(std::shared_ptr<std::string> record) {
+  auto declare = [record](lab::Flags& flags, const lab::Program&) -> lab::Command::Run {
+    auto output = std::make_shared<lab::OutputOptions>();
+    lab::add_output_flags(flags, *output, lab::Plot::yes);
+    return [record, output] {
+      output->reads = {{"show", *record}};
+      lab::check_output(*output);
+      lab::write_output(*output, lab::read_record(*record));
+      return 0;
+    };
+  };
+  return {"show", "render a record again, without running anything",
+          "Examples:\n  sinter show out.json\n  sinter show out.json --table out.md --plot out.html", declare, nullptr};
+}
+
+// The commands of the laboratory as subcommands: "bench model" is `model` below `bench`.
+class Commands {
+ public:
+  Commands(CLI::App& app, const lab::Program& program) : app_(app), program_(program) {}
+
+  CLI::App& add(const lab::Command& command) {
+    size_t space = command.name.find(' ');
+    CLI::App* parent = &app_;
+    if (space != std::string::npos) {
+      CLI::App*& group = groups_[command.name.substr(0, space)];
+      if (!group) group = app_.add_subcommand(command.name.substr(0, space))->require_subcommand(1);
+      std::string& names = names_[group];
+      names += (names.empty() ? "" : ", ") + command.name;
+      group->description(names + ": " + command.summary);
+      parent = group;
+    }
+    CLI::App* c = parent->add_subcommand(command.name.substr(space + 1), command.summary);
+    c->footer(command.examples);
+    auto given = std::make_shared<Given>();
+    given->run = command.declare(given->flags, program_);
+    for (const lab::Flag& flag : given->flags.all) add_flag(*c, flag, *given);
+    c->callback([this, given] { chosen_ = given; });
+    return *c;
+  }
+
+  // What was chosen, once the whole command line has been understood; 0 where nothing was.
+  bool chosen() const { return chosen_ != nullptr; }
+  int run() const {
+    for (size_t i = 0; i < chosen_->flags.all.size(); ++i)
+      if (chosen_->text[i]) chosen_->flags.all[i].value(*chosen_->text[i]);
+    return chosen_->run();
+  }
+
+ private:
+  struct Given {
+    lab::Flags flags;
+    lab::Command::Run run;
+    std::vector<std::optional<std::string>> text;  // of each flag
+  };
+
+  static void add_flag(CLI::App& command, const lab::Flag& flag, Given& given) {
+    size_t i = given.text.size();
+    given.text.emplace_back();
+    if (flag.type.empty()) {
+      command
+          .add_flag_callback(
+              flag.name, [&given, i] { given.text[i] = ""; }, flag.help)
+          ->group(flag.group);
+      return;
+    }
+    // The parser takes whatever follows; a second option there means that the first one's value was forgotten.
+    auto is_value = [](const std::string& s) {
+      if (s.rfind("--", 0) == 0) return "its value is missing: " + s + " follows";
+      return std::string(s.empty() ? "the value is empty" : "");
+    };
+    command
+        .add_option_function<std::string>(
+            flag.name, [&given, i](const std::string& s) { given.text[i] = s; }, flag.help)
+        ->type_name(flag.type)
+        ->group(flag.group)
+        ->check(is_value);
+  }
+
+  CLI::App& app_;
+  const lab::Program& program_;
+  std::map<std::string, CLI::App*> groups_;       // commands of two words, by the first
+  std::map<const CLI::App*, std::string> names_;  // "bench attention, bench model"
+  std::shared_ptr<Given> chosen_;
+};
+
+int parse_and_run(int argc, char** argv, const lab::Program& program) {
   CLI::App app("sinter: train and measure Transformer language models, on a CPU or a GPU", "sinter");
   app.set_version_flag("--version", fmt::format("sinter {} ({})", build_info().version, build_info().commit));
   app.require_subcommand(0, 1);
   app.footer(
-      "Every command has --help with examples. Exit codes: 0 ok, 2 bad usage, 3 does not fit in memory, 4 numerical "
-      "fault,\n"
-      "5 another process failed, 130 interrupted, 1 anything else.");
-  Action action;
-  add_bench(app, action, make_model, own_model);
-  add_profile(app, action, make_model);
-  add_memory(app, action, make_model);
-  add_compile(app, action, make_model);
-  add_precision(app, action);
-  add_doctor(app, action);
-  add_show(app, action);
+      "Every command has --help with examples. Exit codes: 0 ok, 2 bad usage, 3 does not fit in memory,\n"
+      "4 numerical fault, 5 another process failed, 130 interrupted, 1 anything else.");
+  Commands commands(app, program);
+  for (const lab::Command& c : lab::commands()) commands.add(c);
+  auto record = std::make_shared<std::string>();
+  commands.add(show_command(record))
+      .add_option("record", *record, "a file that --json wrote")
+      ->type_name("RECORD")
+      ->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     std::ostringstream text;
     app.exit(e, text);
-    write_stdout(text.str());
+    write_stdout(lab::fitted(text.str()));
     return 0;
   } catch (const CLI::ParseError& e) {
     return complain(misuse(app, e), ErrorKind::usage);
   }
-  return action ? action() : greet();
+  return commands.chosen() ? commands.run() : greet();
 }
 
 }  // namespace
 
-int run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
+int run(int argc, char** argv, const lab::Program& program) {
   set_up_streams();
   try {
-    return parse_and_run(argc, argv, make_model, own_model);
+    return parse_and_run(argc, argv, program);
   } catch (const Error& e) {
     return complain(e.what(), e.kind());
   } catch (const std::bad_alloc&) {
@@ -91,7 +179,7 @@ int run(int argc, char** argv, const MakeModel& make_model, bool own_model) {
 
 }  // namespace cli
 
-int lab_main(int argc, char** argv, const MakeModel& make_model) { return cli::run(argc, argv, make_model, true); }
-int lab_main(int argc, char** argv) { return cli::run(argc, argv, make_transformer, false); }
+int lab_main(int argc, char** argv, const MakeModel& make_model) { return cli::run(argc, argv, {make_model, true}); }
+int lab_main(int argc, char** argv) { return cli::run(argc, argv, {make_transformer, false}); }
 
 }  // namespace sinter

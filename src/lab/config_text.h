@@ -24,6 +24,20 @@ inline std::string mode_text(const Json& r) {
   const Json passes = r.value("passes", Json());
   return passes.is_string() && passes != "all" ? mode + ": " + passes.get<std::string>() : mode;
 }
+// The compiler's passes added one by one are named by what each adds.
+inline std::vector<std::string> mode_texts(const Json& results) {
+  std::vector<std::string> texts;
+  std::string before;  // the passes of the row above
+  for (const Json& r : results) {
+    const Json passes = r.value("passes", Json());
+    std::string now = passes.is_string() ? passes.get<std::string>() : "", added;
+    if (before == "none" && now != "all" && now.find('+') == std::string::npos) added = now;
+    else if (!before.empty() && now.rfind(before + "+", 0) == 0) added = now.substr(before.size() + 1);
+    texts.push_back(added.empty() ? mode_text(r) : "+ " + added);
+    before = now;
+  }
+  return texts;
+}
 // "4", or "8 × 4": micro-batches that make a step.
 inline std::string batch_text(const Json& r) {
   int64_t batch = r.value("batch", 0), times = r.value("accumulate", 1);

@@ -48,6 +48,16 @@ Json machine_block(DeviceType device) {
   return m;
 }
 
+namespace {
+
+// "OpenBLAS 0.3.21 NO_LAPACKE …, running as Zen" in few words; the record has all of them.
+std::string library_text(const std::string& openblas) {
+  size_t version = openblas.find(' ', openblas.find(' ') + 1), running = openblas.find(", running as");
+  return openblas.substr(0, version) + (running == std::string::npos ? "" : openblas.substr(running));
+}
+
+}  // namespace
+
 std::vector<std::string> machine_lines(const Json& m) {
   std::vector<std::string> lines;
   const Json& s = m.at("sinter");
@@ -56,7 +66,7 @@ std::vector<std::string> machine_lines(const Json& m) {
   double mhz = m.value("cpu_mhz", 0.0);
   lines.push_back(fmt::format("CPU: {}, {} threads, {}, {}{}; {}", m.value("cpu", "?"), m.value("threads", 0),
                               m.value("isa", "?"), mhz > 0 ? fmt::format("{:.0f} MHz, ", mhz) : "",
-                              bytes_text(m.value("memory_bytes", 0.0)), m.value("openblas", "")));
+                              bytes_text(m.value("memory_bytes", 0.0)), library_text(m.value("openblas", ""))));
   if (m.contains("gpu") && m["gpu"].is_object()) {
     const Json& g = m["gpu"];
     lines.push_back(fmt::format("GPU: {}, {}, compute capability {}; driver {} (CUDA {}), runtime CUDA {}, cuBLASLt {}",

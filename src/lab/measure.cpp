@@ -21,6 +21,11 @@ std::vector<double> timed_of(const std::vector<double>& all, const std::vector<b
 
 }  // namespace
 
+Times times_of(const std::vector<double>& samples_ms, double flops) {
+  Statistics s = statistics_of(samples_ms);
+  return {samples_ms, s.mean, s.std, s.median, flops > 0 ? std::optional(flops / s.median / 1e9) : std::nullopt};
+}
+
 void Measurement::append(const Measurement& later) {
   auto extend = [](auto& a, const auto& b) { a.insert(a.end(), b.begin(), b.end()); };
   extend(wall_ms, later.wall_ms);
@@ -69,11 +74,6 @@ bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress&
     synchronize(work.device);
   }
   return true;
-}
-
-std::vector<int64_t> turns_of(int64_t steps, size_t variants) {
-  if (variants < 2 || steps < 2) return {steps};
-  return {(steps + 1) / 2, steps / 2};
 }
 
 std::string doubt(const std::string& what, double flops, double ms, double peak) {

@@ -3,11 +3,43 @@
 #include <functional>
 
 #include "backend/cuda/cuda.h"
-#include "lab/output.h"
-#include "system/json.h"
+#include "lab/compilation.h"
+#include "lab/driver.h"
+#include "lab/fields.h"
 #include "train/trainer.h"
 
 namespace sinter::lab {
+
+// Samples, and what they come to.
+struct Times {
+  std::vector<double> samples_ms;
+  double mean_ms = 0, std_ms = 0, median_ms = 0;
+  std::optional<double> tflops;
+
+  template <class Self, class F> static void fields(Self& self, F&& f) {
+    f("samples_ms", self.samples_ms);
+    f("mean_ms", self.mean_ms);
+    f("std_ms", self.std_ms);
+    f("median_ms", self.median_ms);
+    f("tflops", self.tflops);
+  }
+};
+Times times_of(const std::vector<double>& samples_ms, double flops = 0);
+
+// What one of several ranks measured of a case.
+struct RankTimes {
+  int64_t rank = 0;
+  int64_t host = 0;         // ranks with one number share a host
+  std::string device_uuid;  // of its GPU; empty on a CPU
+  std::vector<double> samples_ms;
+
+  template <class Self, class F> static void fields(Self& self, F&& f) {
+    f("rank", self.rank);
+    f("host", self.host);
+    f("device_uuid", self.device_uuid);
+    f("samples_ms", self.samples_ms);
+  }
+};
 
 // All passes of one configuration, warm-up included.
 struct Measurement {
@@ -18,7 +50,7 @@ struct Measurement {
   double loss = 0;
   double setup_ms = 0;  // model, parameters, batch
   Json clocks = Json::object();
-  Json compiled;  // what compiling did and cost; null: eager
+  std::optional<CompilationResult> compiled;  // none: eager
   ProductTuning tuning;
 
   void append(const Measurement& later);
@@ -39,9 +71,6 @@ struct TimedWork {
 bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress& progress);
 
 double ms_since(int64_t begin_ns);  // on the clock of steady_ns()
-
-// Variants to compare are timed in two turns, so that drift of the machine meets all of them: the passes of each turn.
-std::vector<int64_t> turns_of(int64_t steps, size_t variants);
 
 // The reason to doubt a time, or nothing: more FLOP/s than the machine can do means that something was not waited for.
 std::string doubt(const std::string& what, double flops, double ms, double peak);

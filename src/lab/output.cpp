@@ -1,7 +1,10 @@
 #include "lab/output.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "core/check.h"
@@ -24,36 +27,70 @@ TableFormat table_format(const std::string& path) {
   fail_with(ErrorKind::usage, "--table {}: the name must end in .md, .csv or .tex", path);
 }
 
+// As wide as the terminal, and 100 columns where there is none.
+size_t text_width() {
+  const char* columns = std::getenv("COLUMNS");
+  int wanted = columns ? std::atoi(columns) : 0;
+  winsize window{};
+  if (wanted <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) wanted = window.ws_col;
+  return wanted > 0 ? size_t(std::max(wanted, 40)) : 100;
+}
+
+std::string text_of(const View& view, size_t width) {
+  std::string text;
+  for (const std::string& line : view.preamble) text += width ? wrapped(line, width, "  ") : line + "\n";
+  if (!view.preamble.empty()) text += "\n";
+  return text + render_text(view.tables, width);
+}
+
+std::string record_text(const Json& record) {
+  return record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
-void check_output(const OutputOptions& o, std::vector<std::pair<const char*, std::string>> files) {
+void add_output_flags(Flags& flags, OutputOptions& o, Plot plot) {
+  const char* group = "Output";
+  flags.add("--json", o.json, "FILE|-", "write the record to this file; - writes it, and nothing else, to stdout",
+            group);
+  flags.add("--table", o.table, "FILE.md|.csv|.tex", "write the tables to this file", group);
+  if (plot == Plot::yes) flags.add("--plot", o.plot, "FILE.svg|.html", "write a plot to this file", group);
+  flags.add_switch("--wide", o.wide, "all columns, however wide the terminal is", group);
+}
+
+void check_output(const OutputOptions& o, const NamedFiles& more) {
   if (!o.table.empty()) table_format(o.table);
   if (!o.plot.empty())
     check(suffix_of(o.plot) == ".svg" || suffix_of(o.plot) == ".html", "--plot {}: the name must end in .svg or .html",
           o.plot);
+  auto place = [](const std::string& path) { return fs::absolute(resolved(path)).lexically_normal().string(); };
+  std::map<std::string, const char*> named, read;
+  for (const auto& [flag, path] : o.reads)
+    if (!path.empty() && !is_special(path)) read.emplace(place(path), flag);
+  NamedFiles files = more;
   files.insert(files.end(), {{"--json", o.json}, {"--table", o.table}, {"--plot", o.plot}});
-  std::map<std::string, const char*> named;
   for (const auto& [flag, path] : files) {
     if (path.empty()) continue;
     check_writable(flag, path);
     if (is_special(path)) continue;
-    auto [other, added] = named.emplace(fs::absolute(resolved(path)).lexically_normal().string(), flag);
+    auto source = read.find(place(path));
+    check(source == read.end(), "{} {}: {} reads that file, which would be lost; name another", flag, path,
+          source == read.end() ? "" : source->second);
+    auto [other, added] = named.emplace(place(path), flag);
     check(added, "{} {}: {} names the same file", flag, path, other->second);
   }
 }
 
+void write_record(const OutputOptions& o, const Json& record) {
+  if (!o.json.empty() && o.json != "-" && !is_special(o.json)) write_file(o.json, record_text(record));
+}
+
 void write_output(const OutputOptions& o, const Json& record) {
-  std::string json = record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (o.json == "-") write_stdout(json);
-  else if (!o.json.empty()) write_file(o.json, json);
+  if (o.json == "-") write_stdout(record_text(record));
+  else if (!o.json.empty()) write_file(o.json, record_text(record));
 
   View view = view_of(record);
-  if (o.json != "-") {
-    std::string text;
-    for (const std::string& line : view.preamble) text += line + "\n";
-    if (!view.preamble.empty()) text += "\n";
-    write_stdout(text + render(view.tables, TableFormat::text));
-  }
+  if (o.json != "-") write_stdout(text_of(view, o.wide ? 0 : text_width()));
   if (!o.table.empty()) write_file(o.table, render(view.tables, table_format(o.table)));
   if (!o.plot.empty()) {
     bool html = suffix_of(o.plot) == ".html";
@@ -65,17 +102,29 @@ void write_output(const OutputOptions& o, const Json& record) {
   }
 }
 
-std::string interrupted_text(size_t finished, size_t all) {
-  return "interrupted: " + std::to_string(finished) + " of " + std::to_string(all) + " configurations were finished";
+std::string fitted(const std::string& text) {
+  constexpr size_t flags_end = 30;  // where CLI11 begins what describes a flag
+  size_t width = text_width();
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    bool flag =
+        line.rfind("  ", 0) == 0 && line.size() > flags_end && line[flags_end - 1] == ' ' && line[flags_end] != ' ';
+    out += wrapped(line, width, flag ? std::string(flags_end - 2, ' ') : "  ");
+  }
+  return out;
 }
 
 Progress::Progress(bool silent) : silent_(silent), terminal_(isatty(STDERR_FILENO)) {}
 Progress::~Progress() {
   if (dirty_) say("\r\033[K");
 }
+void Progress::begin(size_t number, size_t all) {
+  which_ = all > 1 ? "[" + std::to_string(number) + "/" + std::to_string(all) + "] " : "";
+}
 void Progress::now(const std::string& what) {
   if (silent_ || !terminal_) return;
-  say("\r\033[K" + what);
+  say("\r\033[K" + which_ + what);
   dirty_ = true;
 }
 void Progress::done(const std::string& what) {

@@ -4,33 +4,45 @@
 #include <utility>
 #include <vector>
 
+#include "lab/flags.h"
 #include "lab/view.h"
 
 namespace sinter::lab {
+
+using NamedFiles = std::vector<std::pair<const char*, std::string>>;  // the flag, and the file it names or ""
 
 struct OutputOptions {
   std::string json;   // FILE, or "-": the record alone on stdout
   std::string table;  // FILE.md, .csv or .tex
   std::string plot;   // FILE.svg or .html
+  bool wide = false;  // text tables with all columns, however wide
+  NamedFiles reads;   // what the command reads must not be written over
 };
+// --json, --table, --plot and --wide, the same for every command.
+enum class Plot { no, yes };
+void add_output_flags(Flags& flags, OutputOptions& options, Plot plot);
 
 // Refuses wrong suffixes, unwritable places and one file named twice, before any work. `more`: other files of the command.
-void check_output(const OutputOptions& options, std::vector<std::pair<const char*, std::string>> more = {});
+void check_output(const OutputOptions& options, const NamedFiles& more = {});
 void write_output(const OutputOptions& options, const Json& record);
+void write_record(const OutputOptions& options, const Json& record);  // where --json names a file
 
-std::string interrupted_text(size_t finished, size_t all);  // what to tell people whose Ctrl-C ended a sweep
+// Text whose lines keep to the terminal's width, or to 100 columns; what describes a flag stays in its column.
+std::string fitted(const std::string& text);
 
 // One line on stderr: overwritten in place on a terminal; elsewhere only `done` prints.
 class Progress {
  public:
   explicit Progress(bool silent = false);
   ~Progress();
+  void begin(size_t number, size_t all);  // which of how many cases the next lines are about
   void now(const std::string& what);
   void done(const std::string& what);
 
  private:
   bool silent_, terminal_;
   bool dirty_ = false;
+  std::string which_;  // "[3/12] "
 };
 
 }  // namespace sinter::lab

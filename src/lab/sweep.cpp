@@ -1,9 +1,11 @@
 #include "lab/sweep.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "backend/cpu/thread_pool.h"
 #include "backend/cuda/cuda.h"
+#include "compile/compiled.h"
 #include "core/check.h"
 #include "plan/fit.h"
 #include "plan/gpus.h"
@@ -112,63 +114,28 @@ std::vector<ModelConfig> shapes(const SweepOptions& o) {
 
 }  // namespace
 
-Json to_json(const MeasuredRun& c) {
-  const ModelConfig& m = c.model;
-  Json j = {{"device", name_of(c.device)}};
-  if (m.name != "custom") j["size"] = m.name;
-  j.update({{"d_model", m.d_model},
-            {"d_ff", m.d_ff},
-            {"layers", m.layers},
-            {"heads", m.heads},
-            {"kv_heads", m.key_value_heads()},
-            {"vocab", m.vocab},
-            {"ctx", m.ctx},
-            {"batch", c.batch},
-            {"accumulate", c.accumulate},
-            {"dtype", c.precision.name},
-            {"attention", name_of(m.attention.kind)},
-            {"deterministic", m.attention.deterministic},
-            {"mode", name_of(c.mode)},
-            {"passes", c.passes},
-            {"memory_budget", c.memory_budget},
-            {"pass", name_of(c.pass)},
-            {"no_tune", c.no_tune},
-            {"warmup", c.warmup},
-            {"steps", c.steps},
-            {"seed", c.seed},
-            {"lr", c.lr},
-            {"clip", c.clip},
-            {"rope_theta", m.rope_theta},
-            {"norm_eps", m.norm_eps}});
+Json config_of(const MeasuredRun& c) {
+  Json j = c;
+  if (c.model.name == "custom") j.erase("size");  // its shape says all
   return j;
 }
 
-std::vector<std::string> flags_of(const MeasuredRun& c) {
-  std::vector<std::string> flags;
-  Json fields = to_json(c);
-  if (c.device == DeviceType::cuda) fields["device"] = fmt::format("cuda:{}", backend_of(c.device).info().ordinal);
-  for (const auto& [name, value] : fields.items()) {
-    std::string flag = "--" + name;
-    for (char& ch : flag) ch = ch == '_' ? '-' : ch;
-    if (value == false) continue;
-    flags.push_back(flag);
-    if (value == true) continue;
-    flags.push_back(value.is_string() ? value.get<std::string>() : value.dump());
-  }
-  return flags;
+std::string passes_help() {
+  return fmt::format("of the compiler: all, none, or some ({}) with + between (default all)",
+                     fmt::join(compile::pass_names(), ", "));
 }
 
 SweepOptions sweep_from_json(const Json& config, const std::string& where) {
   SweepOptions o;
-  o.for_each_field([&](const char* name, auto& field) {
-    if (config.contains(name)) read(config[name], name, where, field);
+  o.for_each_field([&](const char* name, auto& field, auto&&...) {
+    if (config.contains(name) && !config[name].is_null()) read(config[name], name, where, field);
   });
   return o;
 }
 
 Json to_json(SweepOptions o) {
   Json j = Json::object();
-  o.for_each_field([&](const char* name, auto& field) {
+  o.for_each_field([&](const char* name, auto& field, auto&&...) {
     if (!given(field)) return;
     if constexpr (requires { field.has_value(); }) j[name] = *field;
     else j[name] = field.size() == 1 ? Json(field[0]) : Json(field);

@@ -7,52 +7,6 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-size_t width_of(const std::string& s) {  // code points; the few non-ASCII characters we print are one column wide
-  return size_t(std::count_if(s.begin(), s.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; }));
-}
-
-std::string padded(const std::string& s, size_t width, bool left) {
-  std::string space(width - std::min(width, width_of(s)), ' ');
-  return left ? s + space : space + s;
-}
-
-std::string trimmed(std::string s) {
-  s.erase(s.find_last_not_of(' ') + 1);
-  return s + "\n";
-}
-
-// Rows for the eye: a key that repeats the row above is blank as long as the keys before it repeat too.
-std::vector<Row> without_repeats(const Table& t) {
-  std::vector<Row> rows = t.rows;
-  for (size_t r = t.rows.size(); r-- > 1;)
-    for (size_t c = 0; c < t.keys && t.rows[r][c] == t.rows[r - 1][c]; ++c) rows[r][c].clear();
-  return rows;
-}
-
-std::string text(const Table& t) {
-  std::vector<Row> rows = without_repeats(t);
-  std::vector<size_t> widths;
-  for (size_t c = 0; c < t.columns.size(); ++c) {
-    size_t w = width_of(t.columns[c].header);
-    for (const Row& r : rows) w = std::max(w, width_of(r[c]));
-    widths.push_back(w);
-  }
-  std::string out = t.title.empty() ? "" : t.title + "\n", line, rule;
-  for (size_t c = 0; c < widths.size(); ++c) {
-    line += padded(t.columns[c].header, widths[c], t.columns[c].left) + "  ";
-    for (size_t i = 0; i < widths[c]; ++i) rule += "─";
-    rule += "  ";
-  }
-  out += trimmed(line) + trimmed(rule);
-  for (const Row& r : rows) {
-    line.clear();
-    for (size_t c = 0; c < widths.size(); ++c) line += padded(r[c], widths[c], t.columns[c].left) + "  ";
-    out += trimmed(line);
-  }
-  for (const std::string& n : t.notes) out += n + "\n";
-  return out;
-}
-
 std::string escaped(const std::string& s, const std::string& special, const std::string& before) {
   std::string out;
   for (char c : s) {
@@ -71,7 +25,7 @@ std::string markdown(const Table& t) {
     rule += c.left ? "---|" : "---:|";
   }
   out += head + "\n" + rule + "\n";
-  for (const Row& r : without_repeats(t)) {
+  for (const Row& r : t.rows_without_repeats()) {
     out += "|";
     for (const std::string& s : r) out += cell(s);
     out += "\n";
@@ -125,13 +79,20 @@ std::string latex(const Table& t) {
   }
   std::string out = t.title.empty() ? "" : "% " + t.title + "\n";
   out += "\\begin{tabular}{" + spec + "}\n\\hline\n" + line(head) + "\\hline\n";
-  for (const Row& r : without_repeats(t)) out += line(r);
+  for (const Row& r : t.rows_without_repeats()) out += line(r);
   out += "\\hline\n\\end{tabular}\n";
   for (const std::string& n : t.notes) out += "\n{\\footnotesize " + cell(n) + "}\n";
   return out;
 }
 
 }  // namespace
+
+std::vector<Row> Table::rows_without_repeats() const {
+  std::vector<Row> shown = rows;
+  for (size_t r = rows.size(); r-- > 1;)
+    for (size_t c = 0; c < keys && rows[r][c] == rows[r - 1][c]; ++c) shown[r][c].clear();
+  return shown;
+}
 
 void Table::drop_empty_columns() {
   for (size_t c = columns.size(); c-- > 0;) {
@@ -143,19 +104,13 @@ void Table::drop_empty_columns() {
   }
 }
 
-std::string render(const Table& t, TableFormat format) {
-  switch (format) {
-    case TableFormat::markdown: return markdown(t);
-    case TableFormat::csv: return csv(t);
-    case TableFormat::latex: return latex(t);
-    case TableFormat::text: break;
-  }
-  return text(t);
-}
-
 std::string render(const std::vector<Table>& tables, TableFormat format) {
+  if (format == TableFormat::text) return render_text(tables, 0);
   std::string out;
-  for (const Table& t : tables) out += (out.empty() ? "" : "\n") + render(t, format);
+  for (const Table& t : tables) {
+    out += out.empty() ? "" : "\n";
+    out += format == TableFormat::markdown ? markdown(t) : format == TableFormat::csv ? csv(t) : latex(t);
+  }
   return out;
 }
 

@@ -6,10 +6,9 @@
 
 namespace sinter::lab {
 
-void add_tuning(Json& r, const ProductTuning& t) {
-  if (t.used == 0) return;
-  r["tuning"] = {{"products", t.tuned}, {"seconds", t.seconds}, {"used", t.used}};
-  r["matmul_table"] = fmt::format("{:016x}", t.table_hash);
+TuningResult tuning_of(const ProductTuning& t) {
+  if (t.used == 0) return {};
+  return {TuningResult::Cost{t.tuned, t.seconds, t.used}, fmt::format("{:016x}", t.table_hash)};
 }
 
 std::string tuning_text(const Json& r) {

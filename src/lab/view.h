@@ -15,16 +15,6 @@ struct View {
   const Json* timeline = nullptr;  // of memory, inside the record; takes the chart's place
 };
 
-View view_of(const Json& record);
-
-// One per command; view_of chooses.
-View bench_model_view(const Json& record);
-std::optional<Table> preparation_table(const Json& bench_record);  // compiling and tuning, where there was any
-View bench_attention_view(const Json& record);
-View profile_view(const Json& record);
-View memory_view(const Json& record);
-View compile_view(const Json& record);
-View precision_view(const Json& record);
-View doctor_view(const Json& record);
+View view_of(const Json& record);  // by the command that wrote it
 
 }  // namespace sinter::lab

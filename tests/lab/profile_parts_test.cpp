@@ -2,7 +2,6 @@
 #include "lab/machine.h"
 #include "lab/profile/profile_model.h"
 #include "lab/record.h"
-#include "lab/view.h"
 #include "support/values.h"
 
 namespace sinter::lab {
@@ -93,7 +92,7 @@ TEST(TimeParts, AreShownWithWhatOverlapsAndWhatIsIdle) {
 TEST(TimeParts, DoWithoutAFloor) {
   Json r = profile_result(Json::object(), made_up(), "", {});
   EXPECT_FALSE(r.contains("floor_ms"));
-  for (const Json& x : r["parts"]) EXPECT_TRUE(x["floor_ms"].is_null());
+  for (const Json& x : r["parts"]) EXPECT_FALSE(x.contains("floor_ms"));
 }
 
 }  // namespace

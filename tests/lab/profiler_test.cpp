@@ -28,7 +28,7 @@ Profile profile_of(const MeasuredRun& c, ProfilerChoice choice = ProfilerChoice:
 }
 
 void expect_sound(const MeasuredRun& c, const Profile& p) {
-  Json r = profile_result(to_json(c), p, "attn", {1e12, 1e11});
+  Json r = profile_result(config_of(c), p, "attn", {1e12, 1e11});
   const Json& a = r["attribution"];
   EXPECT_EQ(a["unattributed"], 0);
   EXPECT_EQ(a["dropped"], 0);
@@ -82,7 +82,7 @@ TEST(Profiler, SeesAttentionAlone) {
   c.batch = 2, c.heads = c.kv_heads = 3, c.ctx = 16, c.head_dim = 8;
   AttentionWork work(c, DeviceType::cpu);
   Profile p = Profiler(DeviceType::cpu, ProfilerChoice::automatic).run([&] { work.run(); }, 0, 1, false).value();
-  Json r = profile_result(to_json(c), p, "", {});
+  Json r = profile_result(config_of(c), p, "", {});
   const Json &forward = r["attention_parts"]["forward"], &backward = r["attention_parts"]["backward"];
   EXPECT_DOUBLE_EQ(forward["products_flops"].get<double>(), 2 * 2.0 * 2 * 3 * 16 * 16 * 8);
   EXPECT_DOUBLE_EQ(backward["products_flops"].get<double>(), 2 * forward["products_flops"].get<double>());
@@ -93,7 +93,7 @@ TEST(Profiler, FlashIsARangeOfItsOwn) {
   MeasuredRun c = little(DeviceType::cpu);
   c.model.attention.kind = AttentionKind::flash;
   Profile p = profile_of(c);
-  Json r = profile_result(to_json(c), p, "", {});
+  Json r = profile_result(config_of(c), p, "", {});
   EXPECT_TRUE(r["attention_parts"].empty()) << "softmax and products cannot be told apart";
   std::set<std::string> paths;
   for (const Activity& a : p.trace.device) paths.insert(range_of(a.range).path());
@@ -141,7 +141,7 @@ TEST(ProfilerGpu, DeviceEventsGiveTheSameOps) {
   Profile p = profile_of(c, ProfilerChoice::events);
   EXPECT_EQ(p.source, "events");
   expect_sound(c, p);
-  EXPECT_FALSE(profile_result(to_json(c), p, "", {})["profiler"]["lost"].empty());
+  EXPECT_FALSE(profile_result(config_of(c), p, "", {}).profiler.lost.empty());
 }
 
 TEST(KernelTable, CountsAsNsysDoes) {

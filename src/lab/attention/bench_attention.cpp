@@ -1,22 +1,11 @@
 #include "lab/attention/bench_attention.h"
 
 #include "core/check.h"
-#include "lab/bench/bench_model.h"
-#include "lab/machine.h"
-#include "lab/record.h"
 #include "ops/ops.h"
-#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {
 namespace {
-
-struct Variant {
-  AttentionConfig config;
-  AttentionNeed need;
-  std::optional<AttentionMeasurement> measurement;
-  std::optional<Json> oom;
-};
 
 // What is compared with one another: one shape, pass and dtype.
 bool comparable(const AttentionConfig& a, const AttentionConfig& b) {
@@ -30,75 +19,58 @@ bool comparable(const AttentionConfig& a, const AttentionConfig& b) {
 // see no launch gaps; it also empties the caches, as between the layers of a model.
 constexpr int64_t ahead_bytes = int64_t(512) << 20;
 
-Variant prepared(const AttentionConfig& c) {
-  Variant v{c, predict(c), {}, {}};
-  allocator_of(c.device).release_cached();
-  int64_t free = backend_of(c.device).free_bytes() - (c.device == DeviceType::cuda ? ahead_bytes : 0);
-  if (v.need.peak_bytes > free) v.oom = attention_oom(c, v.need, why_it_does_not_fit(c, v.need, free), free);
-  return v;
-}
+class AttentionCase : public Case {
+ public:
+  AttentionCase(const AttentionConfig& config, const AttentionBenchOptions& options, std::shared_ptr<plan::Peaks> peaks)
+      : config_(config), options_(options), peaks_(std::move(peaks)) {}
 
-// False if interrupted.
-bool run_turn(Variant& v, const AttentionBenchOptions& options, int64_t passes, Progress& progress) {
-  if (v.oom) return true;
-  try {
-    std::optional<AttentionMeasurement> m = measure(v.config, options, passes, progress);
+  std::string text() const override { return config_.text(); }
+  plan::Fit fit() override {
+    need_ = predict(config_);
+    allocator_of(config_.device).release_cached();
+    int64_t free = backend_of(config_.device).free_bytes() - (config_.device == DeviceType::cuda ? ahead_bytes : 0);
+    bool fits = need_.peak_bytes <= free;
+    return {fits, free, fits ? "" : why_it_does_not_fit(config_, need_, free), ""};
+  }
+  Json does_not_fit(const std::string& reason, int64_t free_bytes) override {
+    return attention_oom(config_, need_, reason, free_bytes);
+  }
+  bool run(const Turn& turn, Progress& progress) override {
+    int64_t timed = turn.share(options_.steps);
+    if (timed == 0) return true;
+    std::optional<AttentionMeasurement> m = measure(config_, options_, timed, progress);
     if (!m) return false;
-    if (v.measurement) v.measurement->append(*m);
-    else v.measurement = std::move(m);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::memory) throw;
-    allocator_of(v.config.device).release_cached();
-    v.oom = attention_oom(v.config, v.need, e.what(), backend_of(v.config.device).free_bytes());
+    if (measurement_) measurement_->append(*m);
+    else measurement_ = std::move(m);
+    return true;
   }
-  return true;
-}
-
-std::string outcome_text(const Json& r) {
-  if (r["status"] == "oom") return "OOM: " + r["reason"].get<std::string>();
-  const Json& phase = r["phases"].contains("both") ? r["phases"]["both"] : r["phases"]["forward"];
-  return significant(phase["median_ms"].get<double>(), 4) + " ms";
-}
-
-// Groups of comparable configurations, each in turns. With peers all are one group, and the peers run between the turns.
-void run_all(const AttentionBenchOptions& options, Json& record, Progress& progress) {
-  const std::vector<AttentionConfig>& configs = options.configs;
-  plan::Peaks peaks(configs[0].device);
-  for (size_t begin = 0, end; begin < configs.size(); begin = end) {
-    std::vector<Variant> group;
-    for (end = begin; end < configs.size(); ++end) {
-      if (options.peers.empty() && !comparable(configs[begin], configs[end])) break;
-      group.push_back(prepared(configs[end]));
-    }
-    Json theirs = Json::array();
-    auto run_turns = [&] {
-      bool first = true;
-      for (int64_t passes : turns_of(options.steps, group.size() + options.peers.size())) {
-        for (Variant& v : group)
-          if (!run_turn(v, options, passes, progress)) return;
-        if (std::exchange(first, false) && !options.peers.empty())
-          theirs = attention_peer_results(options, record["notes"], progress);
-        if (interrupted()) return;
-      }
-    };
-    run_turns();
-    for (Variant& v : group) {
-      if (!v.oom && !v.measurement) continue;  // interrupted before its first turn was over
-      record["results"].push_back(v.oom ? *v.oom : attention_result(v.config, v.need, *v.measurement, peaks));
-      progress.done(fmt::format("{}: {}", v.config.text(), outcome_text(record["results"].back())));
-    }
-    for (Json& r : theirs) record["results"].push_back(std::move(r));
-    if (interrupted()) return;
+  Json rows() override {
+    if (!measurement_) return Json::array();
+    return Json::array({attention_result(config_, need_, *measurement_, *peaks_)});
   }
-}
+  std::string outcome(const Json& r) const override {
+    if (r["status"] == "oom") return Case::outcome(r);
+    const Json& phase = r["phases"].contains("both") ? r["phases"]["both"] : r["phases"]["forward"];
+    return significant(phase["median_ms"].get<double>(), 4) + " ms";
+  }
+  // A bad moment may have been the peak's or the result's: both are measured again.
+  std::string doubt() override {
+    auto rate = [&] { return plan::rates_of(config_, *peaks_).product; };
+    if (!measurement_ || doubt_of(config_, *measurement_, rate()).empty()) return "";
+    peaks_->confirm_product(config_.precision.name);
+    return doubt_of(config_, *measurement_, rate());
+  }
+  void forget() override { measurement_.reset(); }
+
+ private:
+  AttentionConfig config_;
+  const AttentionBenchOptions& options_;
+  std::shared_ptr<plan::Peaks> peaks_;
+  AttentionNeed need_;
+  std::optional<AttentionMeasurement> measurement_;
+};
 
 }  // namespace
-
-void AttentionMeasurement::append(const AttentionMeasurement& later) {
-  device.append(later.device);
-  host.append(later.host);
-  peak_bytes = std::max(peak_bytes, later.peak_bytes);
-}
 
 std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const AttentionBenchOptions& options,
                                             int64_t timed, Progress& progress) {
@@ -128,46 +100,30 @@ std::optional<AttentionMeasurement> measure(const AttentionConfig& c, const Atte
     }
     m.peak_bytes = std::max(first_peak, m.host.memory.peak_allocated) - before;
     if (const compile::Compilation* compilation = work.compilation())
-      m.compiled = compilation_json(*compilation, compilation->time);
+      m.compiled = compilation_of(*compilation, compilation->time);
   }
   allocator.release_cached();
   return m;
 }
 
-int bench_attention(const AttentionBenchOptions& options, OutputOptions output) {
-  check_output(output);
+int bench_attention(const AttentionBenchOptions& options, const OutputOptions& output) {
   check(options.warmup >= 0 && options.warmup <= 1000000, "--warmup must be between 0 and 1000000, not {}",
         options.warmup);
   check(options.steps >= 1 && options.steps <= 1000000, "--steps must be between 1 and 1000000, not {}", options.steps);
   check(options.seconds >= 0, "--seconds must not be negative, and is {}", options.seconds);
-  Json config = {{"table", options.table}, {"warmup", options.warmup}, {"steps", options.steps}};
-  if (options.seconds > 0) config["seconds"] = options.seconds;
-  Json record = new_record("bench attention", machine_block(options.configs[0].device), config);
-  record["notes"] = Json::array();
-  Progress progress;
-  catch_interrupts();
-  auto finish = [&] {
-    record["growth"] = growth_of(record["results"]);
-    bool any = false;
-    for (const Json& r : record["results"]) any = any || r["status"] != "oom";
-    if (!any) output.plot.clear();
-    write_output(output, record);
-    return any ? 0 : int(ErrorKind::memory);
-  };
-  try {
-    run_all(options, record, progress);
-  } catch (const Error&) {
-    if (!record["results"].empty()) finish();  // what was finished is not lost
-    throw;
-  }
-  if (interrupted() && record["results"].empty()) {
-    progress.done(interrupted_text(0, options.configs.size()));
-    return interrupted_exit_code;
-  }
-  int code = finish();
-  if (!interrupted()) return code;
-  progress.done(interrupted_text(record["results"].size(), options.configs.size()));
-  return interrupted_exit_code;
+  Experiment e{"bench attention",
+               {{"table", options.table}, {"warmup", options.warmup}, {"steps", options.steps}},
+               options.configs[0].device};
+  if (options.seconds > 0) e.config["seconds"] = options.seconds;
+  auto peaks = std::make_shared<plan::Peaks>(e.device);
+  // With peers all are one group, and the peers run between its turns.
+  bool beside = !options.peers.empty();
+  e.groups = groups_of(
+      options.configs, [&](const auto& a, const auto& b) { return beside || comparable(a, b); },
+      [&](const AttentionConfig& c) { return std::make_unique<AttentionCase>(c, options, peaks); });
+  if (beside) e.groups[0].cases.push_back(attention_peer(options));
+  e.finish = [](Json& record) { record["growth"] = growth_of(record["results"]); };
+  return run(e, output);
 }
 
 }  // namespace sinter::lab

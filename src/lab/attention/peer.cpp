@@ -1,8 +1,10 @@
 // PyTorch's attention for the same shapes.
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "lab/attention/bench_attention.h"
 #include "lab/peer_script.h"
+#include "system/signals.h"
 
 namespace sinter::lab {
 namespace {
@@ -19,52 +21,75 @@ Json shapes_of(const std::vector<AttentionConfig>& configs) {
   return shapes;
 }
 
-Json result_of(Json r, const std::string& torch) {
-  AttentionConfig c;
-  c.batch = r["batch"], c.heads = r["heads"], c.ctx = r["ctx"], c.head_dim = r["head_dim"], c.causal = r["causal"];
-  double forward = plan::attention_flops(c, Pass::forward), all = plan::attention_flops(c, Pass::forward_backward);
-  r["engine"] = fmt::format("torch {} ({})", r["attention"].get<std::string>(), torch);
-  if (r["status"] != "ok") return r;
-  bool both = r["pass"] != "forward";
-  Json samples = r["samples_ms"];
-  r.erase("samples_ms");
-  auto add = [&](const char* phase, double flops) {
-    r["phases"][phase] = phase_json(samples[phase].get<std::vector<double>>(), flops);
+AttentionResult result_of(const Json& theirs, const Json& reply) {
+  AttentionResult r;
+  r.engine = fmt::format("torch {} ({})", theirs.at("attention").get<std::string>(), reply.value("torch", "?"));
+  r.config = theirs;
+  for (const char* ours : {"status", "reason", "samples_ms", "held_bytes", "peak_bytes"}) r.config.erase(ours);
+  r.status = theirs.at("status");
+  r.reason = theirs.value("reason", "");
+  auto bytes = [&](const char* field) {
+    const Json b = theirs.value(field, Json());
+    return b.is_number() ? std::optional(b.get<int64_t>()) : std::nullopt;
   };
-  add("forward", forward);
-  if (both) add("backward", all - forward), add("both", all);
-  r["wall"] = phase_json(samples["wall"].get<std::vector<double>>(), both ? all : forward);
+  r.held_bytes = bytes("held_bytes"), r.peak_bytes = bytes("peak_bytes");
+  if (reply.contains("machine")) r.peer = reply["machine"];
+  if (r.status != "ok") return r;
+  AttentionConfig c;
+  c.batch = theirs.at("batch"), c.heads = theirs.at("heads"), c.ctx = theirs.at("ctx");
+  c.head_dim = theirs.at("head_dim"), c.causal = theirs.at("causal");
+  double forward = plan::attention_flops(c, Pass::forward), all = plan::attention_flops(c, Pass::forward_backward);
+  const Json& samples = theirs.at("samples_ms");
+  auto times = [&](const char* phase, double flops) {
+    return AttentionTimes{times_of(samples.at(phase).get<std::vector<double>>(), flops), {}, {}, {}, {}};
+  };
+  bool both = theirs.at("pass") != "forward";
+  r.phases.forward = times("forward", forward);
+  if (both) r.phases.backward = times("backward", all - forward), r.phases.both = times("both", all);
+  r.wall = times("wall", both ? all : forward);
   return r;
 }
 
+class AttentionPeer : public Case {
+ public:
+  explicit AttentionPeer(const AttentionBenchOptions& options) : options_(options) {}
+  std::string text() const override { return "PyTorch: " + names(); }
+  bool run(const Turn& turn, Progress&) override {
+    if (turn.index > 0) return true;
+    int gpu = backend_of(options_.configs[0].device).info().ordinal;
+    std::vector<std::string> command = {options_.python, peer_script("torch_attention_peer.py"),
+                                        "--backends",    names(),
+                                        "--shapes",      shapes_of(options_.configs).dump(),
+                                        "--warmup",      std::to_string(options_.warmup),
+                                        "--steps",       std::to_string(options_.steps),
+                                        "--seconds",     fmt::format("{}", options_.seconds),
+                                        "--threads",     std::to_string(cpu_backend().info().multiprocessors),
+                                        "--gpu",         std::to_string(gpu)};
+    std::string why;
+    Json reply = peer_reply(command, why);
+    if (!why.empty())
+      note_ = fmt::format("--peer: {}: {}; ours ran alone. --python names another", options_.python, why);
+    if (!reply.is_null())
+      for (const Json& r : reply["results"]) rows_.push_back(result_of(r, reply));
+    return !interrupted();
+  }
+  Json rows() override { return rows_; }
+  std::vector<std::string> notes() const override {
+    return note_.empty() ? std::vector<std::string>{} : std::vector{note_};
+  }
+
+ private:
+  std::string names() const { return fmt::format("{}", fmt::join(options_.peers, ",")); }
+
+  const AttentionBenchOptions& options_;
+  Json rows_ = Json::array();
+  std::string note_;
+};
+
 }  // namespace
 
-Json attention_peer_results(const AttentionBenchOptions& options, Json& notes, Progress& progress) {
-  auto note = [&](const std::string& text) {
-    notes.push_back(text);
-    progress.done(text);
-    return Json::array();
-  };
-  std::string names;
-  for (const std::string& p : options.peers) names += (names.empty() ? "" : ",") + p;
-  progress.now("PyTorch: " + names);
-  int gpu = backend_of(options.configs[0].device).info().ordinal;
-  std::vector<std::string> command = {options.python, peer_script("torch_attention_peer.py"),
-                                      "--backends",   names,
-                                      "--shapes",     shapes_of(options.configs).dump(),
-                                      "--warmup",     std::to_string(options.warmup),
-                                      "--steps",      std::to_string(options.steps),
-                                      "--seconds",    fmt::format("{}", options.seconds),
-                                      "--threads",    std::to_string(cpu_backend().info().multiprocessors),
-                                      "--gpu",        std::to_string(gpu)};
-  std::string why;
-  Json reply = peer_reply(command, why);
-  if (!why.empty())
-    return note(fmt::format("--peer: {}: {}; ours ran alone. --python names another", options.python, why));
-  if (reply.is_null()) return Json::array();
-  Json results = Json::array();
-  for (const Json& r : reply["results"]) results.push_back(result_of(r, reply.value("torch", "?")));
-  return results;
+std::unique_ptr<Case> attention_peer(const AttentionBenchOptions& options) {
+  return std::make_unique<AttentionPeer>(options);
 }
 
 }  // namespace sinter::lab

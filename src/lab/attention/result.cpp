@@ -1,7 +1,7 @@
-// From a measurement of attention to the fields of a record.
+#include "lab/attention/result.h"
+
 #include <map>
 
-#include "lab/attention/bench_attention.h"
 #include "system/units.h"
 
 namespace sinter::lab {
@@ -13,22 +13,24 @@ Json saved_json(const AttentionConfig& c) {
   return j;
 }
 
-Json common(const AttentionConfig& c, const AttentionNeed& need) {
-  Json r = {{"engine", "sinter"}};
-  r.update(to_json(c));
-  r.update({{"status", "ok"}, {"reason", ""}, {"predicted_peak_bytes", need.peak_bytes}, {"phases", Json::object()}});
+AttentionResult common(const AttentionConfig& c, const AttentionNeed& need) {
+  AttentionResult r;
+  r.config = to_json(c);
+  r.predicted_peak_bytes = need.peak_bytes;
   if (c.pass == Pass::forward) return r;
-  r["saved"] = saved_json(c);
-  r["predicted_held_bytes"] = need.held_bytes;
+  r.saved = saved_json(c);
+  r.predicted_held_bytes = need.held_bytes;
   return r;
 }
 
-void add_limits(Json& phase, const plan::AttentionLimits& l) {
-  if (l.ms() == 0) return;
-  phase["product_limit_ms"] = l.product_ms;
-  if (l.exp_ms > 0) phase["exp_limit_ms"] = l.exp_ms;
-  phase["binds"] = l.binds();
-  phase["of_light"] = l.ms() / phase["median_ms"].get<double>();
+AttentionTimes limited(const std::vector<double>& samples, double flops, const plan::AttentionLimits& l) {
+  AttentionTimes t{times_of(samples, flops), {}, {}, {}, {}};
+  if (l.ms() == 0) return t;
+  t.product_limit_ms = l.product_ms;
+  if (l.exp_ms > 0) t.exp_limit_ms = l.exp_ms;
+  t.binds = l.binds();
+  t.of_light = l.ms() / t.median_ms;
+  return t;
 }
 
 std::string parts_text(const Json& saved) {
@@ -40,65 +42,57 @@ std::string parts_text(const Json& saved) {
 
 }  // namespace
 
-Json phase_json(const std::vector<double>& samples, double flops) {
-  Statistics s = statistics_of(samples);
-  return {{"samples_ms", samples},
-          {"mean_ms", s.mean},
-          {"std_ms", s.std},
-          {"median_ms", s.median},
-          {"tflops", flops / s.median / 1e9}};
+void AttentionMeasurement::append(const AttentionMeasurement& later) {
+  device.append(later.device);
+  host.append(later.host);
+  peak_bytes = std::max(peak_bytes, later.peak_bytes);
 }
 
-Json attention_result(const AttentionConfig& c, const AttentionNeed& need, const AttentionMeasurement& m,
-                      plan::Peaks& peaks) {
-  Json r = common(c, need);
+std::string doubt_of(const AttentionConfig& c, const AttentionMeasurement& m, double rate) {
+  double forward = plan::attention_flops(c, Pass::forward), all = plan::attention_flops(c, Pass::forward_backward);
+  auto median = [&](size_t phase) { return statistics_of(m.device.timed_phase_ms(phase)).median; };
+  std::string d = doubt("forward", forward, median(0), rate);
+  return d.empty() && c.pass != Pass::forward ? doubt("backward", all - forward, median(1), rate) : d;
+}
+
+AttentionResult attention_result(const AttentionConfig& c, const AttentionNeed& need, const AttentionMeasurement& m,
+                                 plan::Peaks& peaks) {
+  AttentionResult r = common(c, need);
   bool both = c.pass != Pass::forward;
   double forward = plan::attention_flops(c, Pass::forward), all = plan::attention_flops(c, Pass::forward_backward),
          exps = plan::visible_pairs(c);
-  std::vector<double> f = m.device.timed_phase_ms(0), b = both ? m.device.timed_phase_ms(1) : f, sum = f;
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
-  Json& phases = r["phases"];
-  phases["forward"] = phase_json(f, forward);
-  if (both) phases["backward"] = phase_json(b, all - forward), phases["both"] = phase_json(sum, all);
-
   plan::UnitRates rates = plan::rates_of(c, peaks);
-  auto doubts = [&] {
-    std::string d = doubt("forward", forward, phases["forward"]["median_ms"], rates.product);
-    return d.empty() && both ? doubt("backward", all - forward, phases["backward"]["median_ms"], rates.product) : d;
-  };
-  std::string reason = doubts();
-  if (!reason.empty()) {  // the peak may have been measured at a bad moment
-    peaks.confirm_product(c.precision.name);
-    rates = plan::rates_of(c, peaks);
-    reason = doubts();
-  }
-  if (!reason.empty()) r["status"] = "suspect", r["reason"] = reason;
-  add_limits(phases["forward"], plan::limits_of(forward, exps, rates));
+  r.reason = doubt_of(c, m, rates.product);
+  if (!r.reason.empty()) r.status = "suspect";
+  std::vector<double> sum = m.device.timed_phase_ms(0);
+  r.phases.forward = limited(sum, forward, plan::limits_of(forward, exps, rates));
   if (both) {
-    add_limits(phases["backward"], plan::limits_of(all - forward, exps, rates));
+    std::vector<double> b = m.device.timed_phase_ms(1);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
+    r.phases.backward = limited(b, all - forward, plan::limits_of(all - forward, exps, rates));
+    r.phases.both = AttentionTimes{times_of(sum, all), {}, {}, {}, {}};
     // The phases run one after the other, so their limits add up.
-    double light = phases["forward"].value("of_light", 0.0) * phases["forward"]["median_ms"].get<double>() +
-                   phases["backward"].value("of_light", 0.0) * phases["backward"]["median_ms"].get<double>();
-    if (light > 0) phases["both"]["of_light"] = light / phases["both"]["median_ms"].get<double>();
+    const AttentionTimes &f = *r.phases.forward, &g = *r.phases.backward;
+    double light = f.of_light.value_or(0) * f.median_ms + g.of_light.value_or(0) * g.median_ms;
+    if (light > 0) r.phases.both->of_light = light / r.phases.both->median_ms;
   }
-  r["product_tflops"] = rates.product / 1e12;
-  if (rates.exps > 0) r["exp_tera_per_s"] = rates.exps / 1e12;
-  r["wall"] = phase_json(m.host.timed_wall_ms(), both ? all : forward);
-  r["peak_bytes"] = m.peak_bytes;
-  if (both) r["held_bytes"] = m.held_bytes;
-  if (!m.compiled.is_null()) {
-    r["compiled"] = m.compiled;
-    r["algorithm"] = algorithm_text(c);
-  }
-  if (!m.device.clocks.empty()) r["clocks"] = m.device.clocks;
+  r.product_tflops = rates.product / 1e12;
+  if (rates.exps > 0) r.exp_tera_per_s = rates.exps / 1e12;
+  r.wall = times_of(m.host.timed_wall_ms(), both ? all : forward);
+  r.peak_bytes = m.peak_bytes;
+  if (both) r.held_bytes = m.held_bytes;
+  r.compiled = m.compiled;
+  if (r.compiled) r.algorithm = algorithm_text(c);
+  if (!m.device.clocks.empty()) r.clocks = m.device.clocks;
   return r;
 }
 
-Json attention_oom(const AttentionConfig& c, const AttentionNeed& need, const std::string& reason, int64_t free) {
-  Json r = common(c, need);
-  r["status"] = "oom";
-  r["reason"] = reason;
-  r["free_bytes"] = free;
+AttentionResult attention_oom(const AttentionConfig& c, const AttentionNeed& need, const std::string& reason,
+                              int64_t free) {
+  AttentionResult r = common(c, need);
+  r.status = "oom";
+  r.reason = reason;
+  r.free_bytes = free;
   return r;
 }
 

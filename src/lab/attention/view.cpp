@@ -1,10 +1,9 @@
 // The attention benchmark as people read it.
-#include "lab/view.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "lab/attention/bench_attention.h"
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
@@ -68,22 +67,22 @@ class Tables {
 
   Table times() const {
     Table t = table("Time (ms, medians)", {{"forward"},
-                                           {"±"},
+                                           {"±", false, 9},
                                            {"backward"},
-                                           {"± "},
+                                           {"± ", false, 9},
                                            {"both"},
-                                           {"±  "},
-                                           {"with host"},
-                                           {"TFLOP/s forward"},
-                                           {"backward "},
-                                           {"both "},
-                                           {"speed-up"},
-                                           {"against eager fwd/bwd/both", true},
-                                           {"compile ms"},
-                                           {"cost of determinism"},
-                                           {"published fwd/bwd/both", true},
+                                           {"±  ", false, 9},
+                                           {"with host", false, 7},
+                                           {"TFLOP/s forward", false, 6},
+                                           {"TFLOP/s backward", false, 6},
+                                           {"TFLOP/s both", false, 3},
+                                           {"speed-up", false, 1},
+                                           {"against eager fwd/bwd/both", true, 2},
+                                           {"compile ms", false, 8},
+                                           {"cost of determinism", false, 1},
+                                           {"published fwd/bwd/both", true, 4},
                                            {"status", true}});
-    int suspects = 0;
+    int reasons = 0;  // in the notes
     bool published = false;
     for (const Json& r : results_) {
       std::vector<std::string> row = keys_of(r);
@@ -100,11 +99,12 @@ class Tables {
       row.push_back(is_ours(r) ? published_attention(r) : "");
       published = published || !row.back().empty();
       std::string status = r.at("status"), reason = r.value("reason", "");
-      if (status == "suspect") t.notes.push_back(fmt::format("({}) suspect: {}", ++suspects, reason));
-      row.push_back(status == "oom"       ? "OOM: " + reason
-                    : status == "suspect" ? fmt::format("suspect ({})", suspects)
-                    : status == "ok"      ? ""
-                                          : "none: " + reason);
+      std::string name = status == "ok" ? "" : status == "oom" ? "OOM" : status == "suspect" ? status : "none";
+      if (!name.empty() && !reason.empty()) {
+        t.notes.push_back(fmt::format("({}) {}: {}", ++reasons, name, reason));
+        name += fmt::format(" ({})", reasons);
+      }
+      row.push_back(name);
       t.rows.push_back(row);
     }
     t.drop_empty_columns();
@@ -123,7 +123,7 @@ class Tables {
       t.notes.push_back(
           "against eager: eager ÷ compiled, of the same attention. Forward and backward are traced as one and replayed "
           "as two "
-          "pieces, so that each can be timed.");
+          "segments, so that each can be timed.");
     if (published) t.notes.push_back(published_attention_note);
     return t;
   }
@@ -165,8 +165,15 @@ class Tables {
   }
 
   Table memory() const {
-    Table t = table("Memory held before backward",
-                    {{"q"}, {"k"}, {"v"}, {"o"}, {"L"}, {"probabilities"}, {"held"}, {"predicted"}, {"peak"}});
+    Table t = table("Memory held before backward", {{"q", false, 5},
+                                                    {"k", false, 5},
+                                                    {"v", false, 5},
+                                                    {"o", false, 5},
+                                                    {"L", false, 4},
+                                                    {"probabilities", false, 2},
+                                                    {"held"},
+                                                    {"predicted", false, 3},
+                                                    {"peak", false, 1}});
     for (const Json& r : results_) {
       if (number(r, "held_bytes") == 0 && number(r, "predicted_held_bytes") == 0) continue;
       std::vector<std::string> row = keys_of(r);

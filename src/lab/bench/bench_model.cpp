@@ -1,76 +1,81 @@
 #include "lab/bench/bench_model.h"
 
-#include <cmath>
-
-#include "lab/machine.h"
+#include "core/check.h"
 #include "lab/record.h"
 #include "lab/tuning.h"
-#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {
 namespace {
 
-std::string outcome_text(const Json& r) {
-  if (r["status"] == "oom") return "OOM: " + r["reason"].get<std::string>();
-  std::string tuned = tuning_text(r);
-  return fmt::format("{} ms{}{}", significant(r["median_ms"].get<double>(), 4),
-                     r["status"] == "suspect" ? " (suspect)" : "", tuned.empty() ? "" : "; " + tuned);
-}
-
-// Configurations that differ in dtype, attention, mode or its passes alone are measured in turns, so that drift of the machine meets all of
-// them.
+// Configurations that differ in dtype, attention, mode or its passes alone are compared.
 bool comparable(const MeasuredRun& a, const MeasuredRun& b) {
-  Json x = to_json(a), y = to_json(b);
+  Json x = config_of(a), y = config_of(b);
   for (const char* varied : {"dtype", "attention", "mode", "passes"}) x.erase(varied), y.erase(varied);
   return x == y;
 }
 
-struct Variant {
-  MeasuredRun config;
-  plan::Prediction need;
-  std::optional<Measurement> measurement;
-  std::optional<Json> oom;
+class ModelCase : public Case {
+ public:
+  ModelCase(const MeasuredRun& config, std::shared_ptr<plan::Peaks> peaks, const MakeModel& make_model)
+      : config_(config), peaks_(std::move(peaks)), make_model_(make_model) {}
+
+  std::string text() const override { return config_.text(); }
+  plan::Fit fit() override {
+    need_ = plan::predict(config_, target_of(config_.device), make_model_);
+    return plan::fit_of(need_, backend_of(config_.device).free_bytes());
+  }
+  Json does_not_fit(const std::string& reason, int64_t free_bytes) override {
+    return oom_result(config_, need_, reason, free_bytes);
+  }
+  bool run(const Turn& turn, Progress& progress) override {
+    int64_t timed = turn.share(config_.steps);
+    if (timed == 0) return true;
+    std::optional<Measurement> m = measure(config_, timed, make_model_, progress);
+    if (!m) return false;
+    if (measurement_) measurement_->append(*m);
+    else measurement_ = std::move(m);
+    return true;
+  }
+  Json rows() override {
+    if (!measurement_) return Json::array();
+    return Json::array({result_of(config_, need_, *measurement_, *peaks_)});
+  }
+  std::string outcome(const Json& r) const override {
+    if (r["status"] == "oom") return Case::outcome(r);
+    std::string tuned = tuning_text(r);
+    return fmt::format("{} ms{}{}", significant(r["median_ms"].get<double>(), 4),
+                       r["status"] == "suspect" ? " (suspect)" : "", tuned.empty() ? "" : "; " + tuned);
+  }
+  // A bad moment may have been the peak's or the result's: both are measured again.
+  std::string doubt() override {
+    const std::string& dtype = config_.precision.name;
+    if (!measurement_ || doubt_of(need_, *measurement_, peaks_->product(dtype)).empty()) return "";
+    peaks_->confirm_product(dtype);
+    return doubt_of(need_, *measurement_, peaks_->product(dtype));
+  }
+  void forget() override { measurement_.reset(); }
+
+ private:
+  MeasuredRun config_;
+  std::shared_ptr<plan::Peaks> peaks_;
+  const MakeModel& make_model_;
+  plan::Prediction need_;
+  std::optional<Measurement> measurement_;
 };
 
-// False if interrupted.
-bool run_turn(Variant& v, int64_t timed, const MakeModel& make_model, Progress& progress) {
-  try {
-    std::optional<Measurement> m = measure(v.config, timed, make_model, progress);
-    if (!m) return false;
-    if (v.measurement) v.measurement->append(*m);
-    else v.measurement = m;
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::memory) throw;
-    allocator_of(v.config.device).release_cached();
-    v.oom = oom_result(v.config, v.need, e.what(), backend_of(v.config.device).free_bytes());
-  }
-  return true;
+// What would be needed; nothing is run.
+Json planned(const MeasuredRun& c, const MakeModel& make_model) {
+  plan::Prediction need = plan::predict(c, target_of(c.device), make_model);
+  plan::Fit fit = plan::fit_of(need, backend_of(c.device).free_bytes());
+  BenchResult r = oom_result(c, need, fit.reason, fit.free_bytes);
+  if (fit.fits) r.status = "ok";
+  return Json::array({r});
 }
 
-void run_here(const std::vector<MeasuredRun>& runs, const MakeModel& make_model, Json& results, Progress& progress) {
-  plan::Peaks peaks(runs[0].device);
-  for (size_t begin = 0, end; begin < runs.size(); begin = end) {
-    std::vector<Variant> group;
-    for (end = begin; end < runs.size() && comparable(runs[begin], runs[end]); ++end) {
-      Variant v{runs[end], plan::predict(runs[end], target_of(runs[end].device), make_model), {}, {}};
-      if (plan::Fit fit = plan::fit_of(v.need, backend_of(v.config.device).free_bytes()); !fit.fits)
-        v.oom = oom_result(v.config, v.need, fit.reason, fit.free_bytes);
-      else if (!fit.warning.empty()) progress.done(fmt::format("warning: {}: {}", v.config.text(), fit.warning));
-      group.push_back(std::move(v));
-    }
-    for (int64_t passes : turns_of(runs[begin].steps, group.size()))
-      for (Variant& v : group)
-        if (!v.oom && !run_turn(v, passes, make_model, progress)) return;
-    for (Variant& v : group) {
-      results.push_back(v.oom ? *v.oom : result_of(v.config, v.need, *v.measurement, peaks));
-      progress.done(fmt::format("{}: {}", v.config.text(), outcome_text(results.back())));
-    }
-  }
-}
-
-void add_startup(Json& result, Startup& startup) {
-  if (result["status"] == "oom") return;
+void add_startup(Json& record, Startup& startup) {
+  if (record["results"].empty() || record["results"][0]["status"] == "oom") return;
+  Json& result = record["results"][0];
   std::vector<double> all = result["trajectory_ms"];
   std::vector<double> later(all.begin() + 1, all.end());
   startup.add("model, parameters, batch (first allocations)", result["setup_ms"]);
@@ -78,59 +83,65 @@ void add_startup(Json& result, Startup& startup) {
   result["startup_ms"] = startup.stages();
 }
 
-int exit_code_of(const Json& results) {
-  bool all_oom = !results.empty(), fault = false;
-  for (const Json& r : results) {
-    all_oom = all_oom && r["status"] == "oom";
-    fault = fault || (r.contains("loss") && (!r["loss"].is_number() || !std::isfinite(r["loss"].get<double>())));
-  }
-  return all_oom ? int(ErrorKind::memory) : fault ? int(ErrorKind::numeric) : 0;
+// Before children run, so that they find them in the cache.
+void measure_peaks(const std::vector<MeasuredRun>& runs, Progress& progress) {
+  progress.now("measuring this machine's peaks");
+  plan::Peaks peaks(runs[0].device);
+  for (const MeasuredRun& c : runs) peaks.product(c.precision.name);
+  peaks.copy();
+}
+
+void add_ablation(SweepOptions& sweep) {
+  check(sweep.mode.empty() && sweep.passes.empty(), "--ablate: it chooses --mode and --passes itself; leave them out");
+  sweep.mode = {"eager", "compiled"};
+  sweep.passes = {"none"};
+  std::string on;
+  for (const std::string& name : compile::pass_names()) sweep.passes.push_back(on += (on.empty() ? "" : "+") + name);
 }
 
 }  // namespace
 
-int bench_model(const BenchOptions& options, OutputOptions output, const MakeModel& make_model) {
-  check_output(output);
+int bench_model(const BenchOptions& options, const OutputOptions& output, const MakeModel& make_model) {
   check(!options.dry_run || output.plot.empty(), "--plot {}: a dry run has nothing to plot", output.plot);
   SweepOptions sweep = options.sweep;
+  if (options.ablate) add_ablation(sweep);
   set_up_process(sweep);
   std::optional<Startup> startup;
+  Json stages;  // of a child's start
   if (options.itemise) startup.emplace(sweep.device.value_or("cpu"));
   sweep = with_defaults(sweep);
   std::vector<MeasuredRun> runs = expand(sweep);
 
-  Json config = to_json(sweep);
-  if (options.published) config["published"] = true;
-  if (options.dry_run) config["dry_run"] = true;
-  Json record = new_record("bench model", machine_block(runs[0].device), config);
-  Progress progress(options.child);
-  catch_interrupts();
-  try {
-    if (options.dry_run) {
-      for (const MeasuredRun& c : runs) {
-        if (interrupted()) break;
-        plan::Prediction need = plan::predict(c, target_of(c.device), make_model);
-        record["results"].push_back(planned_result(c, need, plan::fit_of(need, backend_of(c.device).free_bytes())));
-      }
-    } else if (!options.peers.empty()) {
-      bench_against_peers(options, runs, record, progress);
-    } else if (sweep.warmup.size() > 1) {
-      bench_warmups(options, runs, record, progress);
-    } else {
-      run_here(runs, make_model, record["results"], progress);
-      if (startup && !record["results"].empty()) add_startup(record["results"][0], *startup);
-    }
-  } catch (const Error&) {
-    if (!record["results"].empty()) write_output(output, record);  // what was finished is not lost
-    throw;
+  Experiment e{"bench model", to_json(sweep), runs[0].device};
+  e.silent = options.child;
+  if (options.published) e.config["published"] = true;
+  if (options.dry_run) e.config["dry_run"] = true;
+  if (options.dry_run) {
+    for (const MeasuredRun& c : runs)
+      e.groups.emplace_back().cases.push_back(
+          simple_case(c.text(), [&c, &make_model](Progress&) { return planned(c, make_model); }));
+    e.exit_code = [](const Json&) { return 0; };
+  } else if (!options.peers.empty()) {
+    e.groups = groups_with_peers(options, runs);
+  } else if (sweep.warmup.size() > 1) {
+    e.groups = groups_by_warmup(options, runs);
+    Group& last = e.groups.emplace_back();  // its result goes to the first row
+    last.cases.push_back(simple_case("one-time costs of a fresh process", [&](Progress&) {
+      stages = startup_of_fresh_process(options, runs[0]);
+      return Json::array();
+    }));
+    e.finish = [&](Json& record) {
+      if (!stages.is_null() && !record["results"].empty()) record["results"][0]["startup_ms"] = stages;
+    };
+  } else {
+    auto peaks = std::make_shared<plan::Peaks>(e.device);
+    e.groups = groups_of(runs, comparable,
+                         [&](const MeasuredRun& c) { return std::make_unique<ModelCase>(c, peaks, make_model); });
+    if (startup) e.finish = [&](Json& record) { add_startup(record, *startup); };
   }
-  if (record["results"].empty()) output.plot.clear();  // interrupted too early to have something to see
-  write_output(output, record);
-  if (interrupted()) {
-    progress.done(interrupted_text(record["results"].size(), runs.size()));
-    return interrupted_exit_code;
-  }
-  return options.dry_run ? 0 : exit_code_of(record["results"]);
+  bool children = !options.peers.empty() || sweep.warmup.size() > 1;
+  if (children && !options.dry_run) e.before = [&](Progress& progress) { measure_peaks(runs, progress); };
+  return run(e, output);
 }
 
 }  // namespace sinter::lab

@@ -37,7 +37,7 @@ std::optional<Measurement> measure(const MeasuredRun& c, int64_t timed, const Ma
     compile::CompileTime time;  // a step of micro-batches is several
     for (const Trainer::Replayed& r : work.trainer().replayed()) {
       time += r.compiled->compile_time();
-      m.compiled = compilation_json(r.compiled->compilation(), time);
+      m.compiled = compilation_of(r.compiled->compilation(), time);
     }
     m.tuning = product_tuning();
   }

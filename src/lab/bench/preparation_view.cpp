@@ -1,6 +1,6 @@
 // What had to be done before a step could run at its speed, as people read it.
+#include "lab/bench/bench_model.h"
 #include "lab/config_text.h"
-#include "lab/view.h"
 #include "system/units.h"
 
 namespace sinter::lab {
@@ -8,11 +8,27 @@ namespace sinter::lab {
 std::optional<Table> preparation_table(const Json& record) {
   Table t;
   t.title = "Before the first timed pass";
-  t.columns = {{"size", true}, {"batch"},          {"ctx"},          {"dtype", true}, {"attention", true},
-               {"mode", true}, {"pass", true},     {"trace ms"},     {"passes ms"},   {"build ms"},
-               {"tuning ms"},  {"products tuned"}, {"first run ms"}, {"capture ms"},  {"compile time ms"}};
+  t.columns = {{"size", true},
+               {"batch"},
+               {"ctx"},
+               {"dtype", true},
+               {"attention", true},
+               {"mode", true},
+               {"pass", true},
+               {"trace ms", false, 3},
+               {"passes ms", false, 2},
+               {"build ms", false, 1},
+               {"tuning ms"},
+               {"products tuned", false, 4},
+               {"first run ms"},
+               {"capture ms"},
+               {"compile time ms"}};
+  t.keys = 7;
   bool warm = true;
+  std::vector<std::string> modes = mode_texts(record.at("results"));
+  size_t i = 0;
   for (const Json& r : record.at("results")) {
+    const std::string& mode = modes[i++];
     const Json compiled = r.value("compiled", Json::object()), tuning = r.value("tuning", Json::object());
     if (compiled.empty() && tuning.value("products", 0) == 0) continue;
     warm = warm && r.value("warmup", 0) >= 2;
@@ -28,7 +44,7 @@ std::optional<Table> preparation_table(const Json& record) {
                                     r.value("ctx", Json()).dump(),
                                     r.value("dtype", "?"),
                                     r.value("attention", "?"),
-                                    mode_text(r),
+                                    mode,
                                     r.value("pass", "?"),
                                     ms(compiled, "trace_ms", 1),
                                     ms(compiled, "passes_ms", 1),

@@ -1,11 +1,10 @@
 // The model benchmark as people read it.
-#include "lab/view.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <set>
 
+#include "lab/bench/bench_model.h"
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "lab/published.h"
@@ -98,19 +97,19 @@ const std::vector<Column> columns = {{"engine", true},
                                      {"pass", true},
                                      {"warm-up"},
                                      {"phase", true},
-                                     {"mean ms"},
-                                     {"std"},
+                                     {"mean ms", false, 8},
+                                     {"std", false, 4},
                                      {"median"},
-                                     {"TFLOP/s"},
-                                     {"tokens/s"},
-                                     {"% of measured peak"},
-                                     {"% of datasheet peak"},
-                                     {"floor ms"},
-                                     {"× floor"},
-                                     {"peak memory"},
+                                     {"TFLOP/s", false, 6},
+                                     {"tokens/s", false, 2},
+                                     {"% of measured peak", false, 3},
+                                     {"% of datasheet peak", false, 10},
+                                     {"floor ms", false, 9},
+                                     {"× floor", false, 1},
+                                     {"peak memory", false, 1},
                                      {"speed-up"},
                                      {"theirs ÷ ours"},
-                                     {"memory ours ÷ theirs"},
+                                     {"memory ours ÷ theirs", false, 5},
                                      {"published ms", true},
                                      {"published memory", true},
                                      {"status", true}};
@@ -131,21 +130,25 @@ class Rows {
     several_warmups_ = warmups.size() > 1;
     several_attentions_ = attentions.size() > 1;
     several_modes_ = modes.size() > 1;
+    mode_texts_ = mode_texts(results_);
     table_.columns = columns;
     table_.keys = 9;
   }
 
   Table table() {
-    for (const Json& r : results_) {
-      if (r.at("status") == "oom") {
-        add(r, "total", Json::object(), "OOM: " + r.value("reason", ""));
-        continue;
-      }
-      if (r.contains("phases") && r.at("phases").size() > 1)
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const Json& r = results_[i];
+      mode_ = mode_texts_[i];
+      std::string status = r.at("status");
+      bool oom = status == "oom", said = r.value("reason", "").empty();
+      if (!oom && r.contains("phases") && r.at("phases").size() > 1)
         for (const auto& [phase, times] : r.at("phases").items()) add(r, phase, times, "");
-      bool suspect = r.at("status") == "suspect";
-      add(r, "total", r, suspect ? fmt::format("suspect ({})", ++suspects_) : "ok");
-      if (suspect) table_.notes.push_back(fmt::format("({}) suspect: {}", suspects_, r.value("reason", "")));
+      std::string name = oom ? "OOM" : status == "ok" ? "" : status;
+      if (!name.empty() && !said) {
+        table_.notes.push_back(fmt::format("({}) {}: {}", ++reasons_, name, r.value("reason", "")));
+        name += fmt::format(" ({})", reasons_);
+      }
+      add(r, "total", oom ? Json::object() : r, name);
     }
     table_.drop_empty_columns();
     notes();
@@ -183,7 +186,7 @@ class Rows {
                            std::to_string(ctx),
                            dtype,
                            several_attentions_ ? r.value("attention", "?") : "",
-                           several_modes_ ? mode_text(r) : "",
+                           several_modes_ ? mode_ : "",
                            pass,
                            several_warmups_ ? std::to_string(r.value("warmup", 0)) : "",
                            phase,
@@ -246,7 +249,9 @@ class Rows {
   const Json& results_;
   bool published_, several_engines_ = false, several_warmups_ = false, several_attentions_ = false,
                    several_modes_ = false;
-  int suspects_ = 0;
+  int reasons_ = 0;  // in the notes
+  std::vector<std::string> mode_texts_;
+  std::string mode_;  // of the row being added
   std::map<std::string, const Json*> first_variant_;
   Table table_;
 };
@@ -257,18 +262,22 @@ Table plan_table(const Json& record) {
     for (const auto& [c, bytes] : r.at("memory").items())
       if (std::find(categories.begin(), categories.end(), c) == categories.end()) categories.push_back(c);
   Table t;
-  t.columns = {{"size", true}, {"batch"},      {"ctx"},           {"dtype", true}, {"attention", true},
-               {"pass", true}, {"parameters"}, {"forward TFLOP"}, {"pass TFLOP"}};
-  for (const std::string& c : categories) t.columns.push_back({c});
+  t.columns = {{"size", true},          {"batch"},           {"ctx"},
+               {"dtype", true},         {"attention", true}, {"mode", true},
+               {"pass", true},          {"parameters"},      {"forward TFLOP", false, 9},
+               {"pass TFLOP", false, 8}};
+  t.keys = 7;
+  for (const std::string& c : categories) t.columns.push_back({c, false, c == "workspace" ? 6 : 1});
   for (const char* c : {"need", "free"}) t.columns.push_back({c});
   t.columns.push_back({"fits", true});
   for (const Json& r : record.at("results")) {
     double flops = number(r, "flops"), forward = r.at("pass") == "forward" ? flops : flops / 3;
     std::vector<std::string> row = {r.at("size"),
-                                    r.at("batch").dump(),
+                                    batch_text(r),
                                     r.at("ctx").dump(),
                                     r.at("dtype"),
                                     r.at("attention"),
+                                    mode_text(r),
                                     r.at("pass"),
                                     grouped(r.at("parameters").get<int64_t>()),
                                     significant(forward / 1e12, 3),
@@ -300,6 +309,34 @@ std::optional<Table> startup_table(const Json& record) {
     return t;
   }
   return {};
+}
+
+// Where several ranks measured the same: how far they lie apart.
+std::optional<Table> rank_table(const Json& record) {
+  Table t;
+  t.title = "Ranks";
+  t.columns = {{"configuration", true, 0, Column::wrap},
+               {"rank"},
+               {"host"},
+               {"GPU", true, 1, Column::cut},
+               {"median ms"},
+               {"min"},
+               {"max"}};
+  t.keys = 1;
+  for (const Json& r : record.at("results")) {
+    const Json ranks = r.value("ranks", Json::array());
+    if (ranks.size() < 2) continue;
+    for (const Json& rank : ranks) {
+      std::vector<double> samples = rank.at("samples_ms");
+      if (samples.empty()) continue;
+      auto [low, high] = std::minmax_element(samples.begin(), samples.end());
+      t.rows.push_back({config_text(r), rank.at("rank").dump(), rank.at("host").dump(), rank.value("device_uuid", ""),
+                        significant(statistics_of(samples).median, 4), significant(*low, 4), significant(*high, 4)});
+    }
+  }
+  if (t.rows.empty()) return {};
+  t.drop_empty_columns();
+  return t;
 }
 
 // The trajectories where warm-ups are compared; otherwise medians, along ctx if it varies.
@@ -370,6 +407,7 @@ std::optional<Chart> chart_of(const Json& record) {
 View bench_model_view(const Json& record) {
   if (record.at("config").value("dry_run", false)) return {preamble_of(record), {plan_table(record)}, {}};
   View view{preamble_of(record), {Rows(record).table()}, chart_of(record)};
+  if (auto t = rank_table(record)) view.tables.push_back(*t);
   if (auto t = preparation_table(record)) view.tables.push_back(*t);
   if (auto t = startup_table(record)) view.tables.push_back(*t);
   return view;

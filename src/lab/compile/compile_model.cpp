@@ -5,51 +5,54 @@
 
 #include "compile/graph_dump.h"
 #include "compile/passes.h"
-#include "lab/bench/bench_model.h"
-#include "lab/machine.h"
-#include "lab/record.h"
+#include "core/check.h"
+#include "lab/compilation.h"
+#include "lab/driver.h"
 #include "plan/gpus.h"
-#include "system/files.h"
-#include "system/units.h"
 #include "train/workload.h"
 
 namespace sinter::lab {
+
+// One for each part of a pass that is compiled by itself.
+struct CompileResult {
+  MeasuredRun run;
+  std::string compiled_for, part;
+  CompilationResult compiled;
+
+  template <class Self, class F> static void fields(Self& self, F&& f) {
+    MeasuredRun::fields(self.run, f);
+    f("part", self.part);
+    f("compiled_for", self.compiled_for);
+    f("status", std::string("ok"));
+    f("config", config_of(self.run));
+    f("compiled", self.compiled);
+  }
+};
+
 namespace {
 
 // The same in every layer is said once: "layers.*", and how often.
-Json counted(const std::vector<std::string>& lines) {
+std::vector<PassResult::Done> counted(const std::vector<std::string>& lines) {
   static const std::regex number("(layers\\.)[0-9]+");
-  std::map<std::string, int> counts;
-  std::vector<std::string> order;
+  std::vector<PassResult::Done> all;
+  std::map<std::string, size_t> index;
   for (const std::string& line : lines) {
-    std::string all = std::regex_replace(line, number, "$1*");
-    if (++counts[all] == 1) order.push_back(all);
+    std::string general = std::regex_replace(line, number, "$1*");
+    auto [it, added] = index.emplace(general, all.size());
+    if (added) all.push_back({general, 0});
+    ++all[it->second].times;
   }
-  Json j = Json::array();
-  for (const std::string& line : order) j.push_back({{"what", line}, {"times", counts[line]}});
-  return j;
+  return all;
 }
 
-Json result_of(const MeasuredRun& c, const DeviceInfo& on, const Trainer::Replayed& replayed) {
+CompileResult result_of(const MeasuredRun& c, const DeviceInfo& on, const Trainer::Replayed& replayed) {
   const compile::Compilation& compilation = replayed.compiled->compilation();
-  Json r = {{"size", c.model.name},
-            {"device", name_of(c.device)},
-            {"dtype", c.precision.name},
-            {"attention", name_of(c.model.attention.kind)},
-            {"pass", name_of(c.pass)},
-            {"batch", c.batch},
-            {"accumulate", c.accumulate},
-            {"part", replayed.part},
-            {"compiled_for", on.name},
-            {"ctx", c.model.ctx},
-            {"status", "ok"},
-            {"config", to_json(c)},
-            {"compiled", compilation_json(compilation, compilation.time)}};
-  Json& passes = r["compiled"]["passes"];
-  for (size_t i = 0; i < passes.size(); ++i) {
-    passes[i]["did"] = counted(compilation.reports[i].lines);
+  CompileResult r{c, on.name, replayed.part, compilation_of(compilation, compilation.time)};
+  for (size_t i = 0; i < r.compiled.passes.size(); ++i) {
+    PassResult& pass = r.compiled.passes[i];
+    pass.did = counted(compilation.reports[i].lines);
     for (const compile::Pass& p : compile::all_passes())
-      if (passes[i]["pass"] == p.name) passes[i]["meaning"] = p.what;
+      if (pass.pass == p.name) pass.meaning = p.what;
   }
   return r;
 }
@@ -57,7 +60,6 @@ Json result_of(const MeasuredRun& c, const DeviceInfo& on, const Trainer::Replay
 }  // namespace
 
 int compile_model(const CompileModelOptions& options, const OutputOptions& output, const MakeModel& make_model) {
-  check_output(output, {{"--dump", options.dump}});
   if (!options.dump.empty()) compile::check_dump_name(options.dump);
   SweepOptions sweep = options.sweep;
   for (const std::string& mode : sweep.mode)
@@ -73,25 +75,26 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   std::vector<MeasuredRun> runs = expand(sweep, on);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());
-  Json config = to_json(sweep);
-  config["explain"] = options.explain;
-  Json record = new_record("compile model", machine_block(DeviceType::cpu), config);
-  Progress progress;
+  Experiment e{"compile model", to_json(sweep), DeviceType::cpu};
+  e.config["explain"] = options.explain;
   std::string dump;
-  for (const MeasuredRun& c : runs) {
-    progress.now(c.text());
+  auto compile_one = [&](const MeasuredRun& c) {
     MetaTarget target(on);
     Workload work(c, DeviceType::meta, make_model);
     work.run();
-    for (const Trainer::Replayed& r : work.trainer().replayed()) record["results"].push_back(result_of(c, on, r));
-    if (options.dump.empty()) continue;
-    std::string part = work.trainer().replayed().back().part;
-    dump = compile::dump_text(*work.compilation(),
-                              "sinter compile model: " + c.text() + (part.empty() ? "" : ", " + part), options.dump);
-  }
-  write_output(output, record);
-  if (!options.dump.empty()) write_file(options.dump, dump);
-  return 0;
+    Json rows = Json::array();
+    for (const Trainer::Replayed& r : work.trainer().replayed()) rows.push_back(result_of(c, on, r));
+    if (!options.dump.empty()) {
+      std::string part = work.trainer().replayed().back().part;
+      dump = compile::dump_text(*work.compilation(),
+                                "sinter compile model: " + c.text() + (part.empty() ? "" : ", " + part), options.dump);
+    }
+    return rows;
+  };
+  for (const MeasuredRun& c : runs)
+    e.groups.emplace_back().cases.push_back(simple_case(c.text(), [&](Progress&) { return compile_one(c); }));
+  e.files = {{"--dump", options.dump, [&] { return dump; }}};
+  return run(e, output);
 }
 
 }  // namespace sinter::lab

@@ -1,4 +1,5 @@
-// What compiling a model's pass does: calls, bytes and memory before and after each compiler pass. Nothing is run, no GPU is needed.
+// What compiling a model's pass does: calls, bytes and memory before and after each compiler pass. Nothing is run, and no
+// GPU is needed.
 #pragma once
 #include "lab/output.h"
 #include "lab/sweep.h"
@@ -12,5 +13,6 @@ struct CompileModelOptions {
   std::string card;      // the GPU to compile for; empty: the one here, or the largest there is
 };
 int compile_model(const CompileModelOptions& options, const OutputOptions& output, const MakeModel& make_model);
+View compile_view(const Json& record);
 
 }  // namespace sinter::lab

@@ -1,6 +1,5 @@
 // Compiling as people read it.
-#include "lab/view.h"
-
+#include "lab/compile/compile_model.h"
 #include "lab/config_text.h"
 #include "lab/machine.h"
 #include "system/units.h"
@@ -21,7 +20,7 @@ View compile_view(const Json& record) {
         config_text(r) + (passes == "all" ? "" : ", passes " + passes) +
         (r.value("part", "").empty() ? "" : ": " + r.value("part", ""));
     t.columns = {{"pass", true},         {"calls before"}, {"after"},
-                 {"bytes moved before"}, {"after"},        {"what it does", true}};
+                 {"bytes moved before"}, {"after"},        {"what it does", true, 0, Column::wrap}};
     for (const Json& p : c.at("passes"))
       t.rows.push_back({p.at("pass"), p.at("calls_before").dump(), p.at("calls_after").dump(),
                         bytes_text(p.at("bytes_before").get<double>()), bytes_text(p.at("bytes_after").get<double>()),
@@ -35,7 +34,7 @@ View compile_view(const Json& record) {
     view.tables.push_back(t);
     if (!explain) continue;
     Table e;
-    e.columns = {{"pass", true}, {"times"}, {"what was done", true}};
+    e.columns = {{"pass", true}, {"times"}, {"what was done", true, 0, Column::wrap}};
     e.keys = 1;
     for (const Json& p : c.at("passes"))
       for (const Json& d : p.at("did")) e.rows.push_back({p.at("pass"), d.at("times").dump(), d.at("what")});

@@ -6,9 +6,9 @@
 #include "backend/cuda/cuda.h"
 #include "backend/device.h"
 #include "core/check.h"
+#include "lab/driver.h"
 #include "lab/machine.h"
 #include "lab/peer_script.h"
-#include "lab/record.h"
 #include "plan/gpus.h"
 #include "plan/peaks.h"
 #include "system/build_info.h"
@@ -115,38 +115,39 @@ Json peak_rows(DeviceType device, bool remeasure, Progress& progress) {
 }  // namespace
 
 int doctor(const DoctorOptions& options, const OutputOptions& output) {
-  check_output(output);
-  check(output.plot.empty(), "--plot {}: doctor has nothing to plot", output.plot);
-  Progress progress;
   bool cuda = cuda_backend() != nullptr;
-  Json record = new_record("doctor", machine_block(cuda ? DeviceType::cuda : DeviceType::cpu),
-                           {{"remeasure", options.remeasure}, {"peaks_cache", plan::peaks_cache_path()}});
-  auto append = [&](const Json& rows) {
-    for (const Json& r : rows) record["results"].push_back(r);
+  Experiment e{"doctor",
+               {{"remeasure", options.remeasure}, {"peaks_cache", plan::peaks_cache_path()}},
+               cuda ? DeviceType::cuda : DeviceType::cpu};
+  auto add = [&](const char* text, const std::function<Json(Progress&)>& rows) {
+    e.groups.emplace_back().cases.push_back(simple_case(text, rows));
   };
-  progress.now("looking for libraries");
-  append(Json::array({device_row(DeviceType::cpu)}));
-  if (cuda) append(Json::array({device_row(DeviceType::cuda)}));
-  else
-    append(Json::array({{{"section", "device"},
-                         {"item", "cuda"},
-                         {"status", "missing"},
-                         {"name", "none"},
-                         {"detail", cuda_missing_reason()}}}));
-  append(library_rows(options));
-  append(peak_rows(DeviceType::cpu, options.remeasure, progress));
-  if (cuda) append(peak_rows(DeviceType::cuda, options.remeasure, progress));
-  progress.now("");
-  write_output(output, record);
-  return 0;
+  add("devices", [&](Progress&) {
+    Json rows = Json::array({device_row(DeviceType::cpu)});
+    rows.push_back(cuda ? device_row(DeviceType::cuda)
+                        : Json({{"section", "device"},
+                                {"item", "cuda"},
+                                {"status", "missing"},
+                                {"name", "none"},
+                                {"detail", cuda_missing_reason()}}));
+    return rows;
+  });
+  add("looking for libraries", [&](Progress&) { return library_rows(options); });
+  for (DeviceType device : cuda ? std::vector{DeviceType::cpu, DeviceType::cuda} : std::vector{DeviceType::cpu})
+    add("peaks", [&, device](Progress& progress) { return peak_rows(device, options.remeasure, progress); });
+  return run(e, output);
 }
 
 View doctor_view(const Json& record) {
   Table devices, libraries, peaks;
   devices.title = "Devices";
-  devices.columns = {{"device", true}, {"name", true}, {"memory"}, {"free"}, {"", true}};
+  devices.columns = {
+      {"device", true}, {"name", true, 0, Column::wrap}, {"memory"}, {"free"}, {"", true, 0, Column::wrap}};
   libraries.title = "Libraries";
-  libraries.columns = {{"library", true}, {"status", true}, {"found", true}, {"what that means", true}};
+  libraries.columns = {{"library", true, 0, Column::wrap},
+                       {"status", true},
+                       {"found", true, 0, Column::wrap},
+                       {"what that means", true, 0, Column::wrap}};
   peaks.title = "Measured peaks";
   peaks.columns = {{"device", true}, {"what", true},    {"measured"}, {"datasheet"},
                    {"reached"},      {"samples", true}, {"", true}};

@@ -9,5 +9,6 @@ struct DoctorOptions {
   std::string python = "python3";
 };
 int doctor(const DoctorOptions& options, const OutputOptions& output);
+View doctor_view(const Json& record);
 
 }  // namespace sinter::lab

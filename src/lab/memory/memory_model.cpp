@@ -1,48 +1,39 @@
 #include "lab/memory/memory_model.h"
 
+#include "core/check.h"
 #include "core/range.h"
-#include "lab/machine.h"
-#include "lab/record.h"
+#include "lab/driver.h"
+#include "lab/memory/result.h"
 #include "lab/tuning.h"
 #include "plan/fit.h"
 #include "plan/gpus.h"
-#include "system/files.h"
-#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {
 namespace {
 
-Json phases_json(const std::vector<plan::PhaseUsage>& phases) {
-  Json rows = Json::array();
-  for (const plan::PhaseUsage& p : phases)
-    rows.push_back({{"phase", p.name},
-                    {"peak_bytes", p.peak.bytes},
-                    {"peak_by", categories_json(p.peak.by)},
-                    {"end_bytes", p.end.bytes},
-                    {"end_by", categories_json(p.end.by)}});
+std::vector<PhaseMemory> phases_of(const plan::Walk& run) {
+  std::vector<PhaseMemory> rows;
+  for (const plan::PhaseUsage& p : plan::usage_by_phase(run))
+    rows.push_back({p.name, p.peak.bytes, categories_json(p.peak.by), p.end.bytes, categories_json(p.end.by)});
   return rows;
 }
 
-Json largest_json(const plan::Walk& run, int64_t most) {
-  Json rows = Json::array();
+std::vector<LargestRow> largest_of(const plan::Walk& run, int64_t most) {
+  std::vector<LargestRow> rows;
   for (const plan::HeldAtPeak& h : plan::held_at_peak(run)) {
     if (int64_t(rows.size()) == most) break;
-    rows.push_back({{"bytes", h.bytes},
-                    {"count", h.count},
-                    {"category", name_of(h.category)},
-                    {"tensor", h.tensor},
-                    {"range", h.range},
-                    {"source", h.source}});
+    rows.push_back({h.bytes, h.count, name_of(h.category), h.tensor, h.range, h.source});
   }
   return rows;
 }
 
-// Which cards it fits on, each by a prediction for that card, and what would make it fit on one: the one named, the one here, or else the largest it
-// does not fit on.
-Json cards_json(const MeasuredRun& c, const plan::Prediction& need, const std::string& wanted,
-                const MakeModel& make_model) {
-  Json fitting = Json::array(), missing = Json::array();
+// Which cards it fits on, each by a prediction for that card, and what would make it fit on one: the one named, the one
+// here, or else the largest it does not fit on.
+CardsResult cards_of(const MeasuredRun& c, const plan::Prediction& need, const std::string& wanted,
+                     const MakeModel& make_model) {
+  CardsResult r;
+  r.device_bytes = plan::device_need(need);
   RunConfig asked = c;  // each card has its own answer to `auto`
   asked.model.attention.kind = c.wanted;
   std::optional<DeviceInfo> card;
@@ -53,84 +44,101 @@ Json cards_json(const MeasuredRun& c, const plan::Prediction& need, const std::s
     bool ok = plan::fits(asked, info, make_model);
     std::string name = known->card;
     if (std::string lacks = plan::missing_on(info, asked); !lacks.empty()) name += " (has no " + lacks + ")";
-    (ok ? fitting : missing).push_back(name);
+    (ok ? r.fits : r.does_not_fit).push_back(name);
     if (!ok && wanted.empty() && !cuda_backend()) card = info;
   }
-  Json j = {{"device_bytes", plan::device_need(need)}, {"fits", fitting}, {"does_not_fit", missing}};
-  if (!card) return j;
-  j["card"] = card->name;
-  j["card_bytes"] = card->memory_bytes;
-  j["card_fits"] = plan::fits(asked, *card, make_model);
-  if (j["card_fits"] == false) {
+  if (!card) return r;
+  r.card = card->name;
+  r.card_bytes = card->memory_bytes;
+  r.card_fits = plan::fits(asked, *card, make_model);
+  if (!*r.card_fits) {
     std::string change = plan::cheapest_change(asked, *card, make_model);
-    j["change"] = change.empty() ? Json() : Json(change);
+    if (!change.empty()) r.change = change;
   }
-  return j;
-}
-
-Json result_of(const MeasuredRun& c, const plan::Walk& run, const plan::Prediction& need, bool predicted,
-               const std::string& on, const MemoryOptions& options, const MakeModel& make_model) {
-  std::vector<plan::PhaseUsage> phases = plan::usage_by_phase(run);
-  plan::Usage peak = plan::peak_of(phases);
-  Json r = to_json(c);
-  r["status"] = run.out_of_memory.empty() ? "ok" : "oom";
-  if (!run.out_of_memory.empty()) r["reason"] = run.out_of_memory;
-  r["predicted"] = predicted;
-  r["predicted_for"] = on;
-  r["attention_why"] = c.attention_why;
-  r["maths"] = maths_text(c.precision);
-  r["parameters"] = need.walk.parameters;
-  r["phases"] = phases_json(phases);
-  r["peak_bytes"] = peak.bytes;
-  r["peak_by"] = categories_json(peak.by);
-  r["reserved_bytes"] = plan::peak_reserved(run);
-  r["residual_bytes"] = c.batch * c.model.ctx * c.model.d_model * 4;
-  r["largest"] = largest_json(run, options.largest);
-  r["leaks"] = Json::array();
-  for (auto [range, bytes] : run.leaks)
-    r["leaks"].push_back({{"range", range_of(range).path()}, {"bytes_per_pass", bytes}});
-  if (c.device == DeviceType::cuda) r["cards"] = cards_json(c, need, options.card, make_model);
   return r;
 }
 
-// What was predicted, beside what was measured.
-void add_prediction(Json& r, const MeasuredRun& c, const plan::Walk& run, const plan::Prediction& need) {
-  Json predicted = phases_json(plan::usage_by_phase(need.walk));
-  r["predicted_phases_equal"] = predicted == r["phases"];
-  r["predicted_peak_bytes"] = plan::peak_of(plan::usage_by_phase(need.walk)).bytes;
-  r["predicted_reserved_bytes"] = plan::peak_reserved(need.walk);
-  if (predicted != r["phases"]) r["predicted_phases"] = predicted;
-  if (c.device != DeviceType::cuda) return;
-  int64_t used = r["reserved_bytes"].get<int64_t>() + run.outside_bytes;
-  r["outside_bytes"] = run.outside_bytes;
-  r["device_bytes"] = used;
-  r["predicted_device_bytes"] = plan::device_need(need);
-  r["predicted_to_device"] = double(plan::device_need(need)) / double(used);
-}
+class MemoryCase : public Case {
+ public:
+  // The snapshot is handed out, not written: a full disk must not cost the measurement.
+  MemoryCase(const MeasuredRun& config, const DeviceInfo& on, const MemoryOptions& options, bool alone,
+             const MakeModel& make_model, std::string& snapshot)
+      : config_(config), on_(on), options_(options), alone_(alone), make_model_(make_model), snapshot_(snapshot) {}
 
-// None if interrupted. The snapshot is handed out, not written: a full disk must not cost the measurement. What does not
-// fit is predicted instead, so that people see why.
-std::optional<Json> run_one(const MeasuredRun& c, const DeviceInfo& on, const MemoryOptions& options, bool alone,
-                            const MakeModel& make_model, std::string& snapshot) {
-  plan::Prediction need = plan::predict(c, on, make_model);
-  plan::Fit fit{true, 0, "", ""};
-  if (options.predict) fit = {need.refused.empty(), 0, need.refused, ""};
-  else fit = plan::fit_of(need, backend_of(c.device).free_bytes());
-  bool dry = options.predict || !fit.fits;
-  restart_product_tuning();
-  std::optional<plan::Walk> measured;
-  if (!dry) measured = plan::walk(c, make_model);
-  const plan::Walk& run = measured ? *measured : need.walk;
-  if (run.interrupted) return {};
-  Json r = result_of(c, run, need, dry, on.name, options, make_model);
-  if (!dry) add_tuning(r, product_tuning());
-  if (!fit.fits) r["status"] = "oom", r["reason"] = fit.reason;
-  if (!dry && run.out_of_memory.empty()) add_prediction(r, c, run, need);
-  if (alone) r["timeline"] = timeline_json(run, c, on.name, dry);
-  if (!options.snapshot.empty())
-    snapshot = options.snapshot.ends_with(".pickle") ? to_pickle(run.memory) : to_json(run.memory);
-  return r;
-}
+  std::string text() const override { return config_.text(); }
+  // What does not fit is predicted instead, so that people see why.
+  bool run(const Turn&, Progress&) override {
+    plan::Prediction need = plan::predict(config_, on_, make_model_);
+    plan::Fit fit{need.refused.empty(), 0, need.refused, ""};
+    if (!options_.predict) fit = plan::fit_of(need, backend_of(config_.device).free_bytes());
+    bool dry = options_.predict || !fit.fits;
+    restart_product_tuning();
+    std::optional<plan::Walk> measured;
+    if (!dry) measured = plan::walk(config_, make_model_);
+    const plan::Walk& walk = measured ? *measured : need.walk;
+    if (walk.interrupted) return false;
+    MemoryResult r = result_of(walk, need, dry);
+    if (!dry) r.tuning = tuning_of(product_tuning());
+    if (!fit.fits) r.status = "oom", r.reason = fit.reason;
+    if (!dry && walk.out_of_memory.empty()) add_prediction(r, walk, need);
+    if (alone_) r.timeline = timeline_json(walk, config_, on_.name, dry);
+    result_ = r;
+    if (!options_.snapshot.empty())
+      snapshot_ = options_.snapshot.ends_with(".pickle") ? to_pickle(walk.memory) : to_json(walk.memory);
+    return true;
+  }
+  Json rows() override { return result_.is_null() ? Json::array() : Json::array({result_}); }
+  std::string outcome(const Json& r) const override {
+    if (r["status"] == "oom") return alone_ ? "" : Case::outcome(r);
+    std::string tuned = tuning_text(r);
+    return alone_ ? tuned : "peak " + bytes_text(r["peak_bytes"].get<double>()) + (tuned.empty() ? "" : "; " + tuned);
+  }
+
+ private:
+  MemoryResult result_of(const plan::Walk& walk, const plan::Prediction& need, bool predicted) const {
+    const MeasuredRun& c = config_;
+    plan::Usage peak = plan::peak_of(plan::usage_by_phase(walk));
+    MemoryResult r;
+    r.config = config_of(c);
+    if (!walk.out_of_memory.empty()) r.status = "oom", r.reason = walk.out_of_memory;
+    r.predicted = predicted;
+    r.predicted_for = on_.name;
+    r.attention_why = c.attention_why;
+    r.maths = maths_text(c.precision);
+    r.parameters = need.walk.parameters;
+    r.phases = phases_of(walk);
+    r.peak_bytes = peak.bytes;
+    r.peak_by = categories_json(peak.by);
+    r.reserved_bytes = plan::peak_reserved(walk);
+    r.residual_bytes = c.batch * c.model.ctx * c.model.d_model * 4;
+    r.largest = largest_of(walk, options_.largest);
+    for (auto [range, bytes] : walk.leaks) r.leaks.push_back({range_of(range).path(), bytes});
+    if (c.device == DeviceType::cuda) r.cards = cards_of(c, need, options_.card, make_model_);
+    return r;
+  }
+
+  // What was predicted, beside what was measured.
+  void add_prediction(MemoryResult& r, const plan::Walk& walk, const plan::Prediction& need) const {
+    std::vector<PhaseMemory> predicted = phases_of(need.walk);
+    r.predicted_phases_equal = Json(predicted) == Json(r.phases);
+    r.predicted_peak_bytes = plan::peak_of(plan::usage_by_phase(need.walk)).bytes;
+    r.predicted_reserved_bytes = plan::peak_reserved(need.walk);
+    if (!*r.predicted_phases_equal) r.predicted_phases = predicted;
+    if (config_.device != DeviceType::cuda) return;
+    r.outside_bytes = walk.outside_bytes;
+    r.device_bytes = r.reserved_bytes + walk.outside_bytes;
+    r.predicted_device_bytes = plan::device_need(need);
+    r.predicted_to_device = double(*r.predicted_device_bytes) / double(*r.device_bytes);
+  }
+
+  const MeasuredRun& config_;
+  DeviceInfo on_;
+  const MemoryOptions& options_;
+  bool alone_;
+  const MakeModel& make_model_;
+  std::string& snapshot_;
+  Json result_;
+};
 
 void check_snapshot(const std::string& path, size_t runs) {
   if (path.empty()) return;
@@ -149,7 +157,6 @@ int exit_code_of(const Json& results, const MemoryOptions& options) {
 }  // namespace
 
 int memory_model(const MemoryOptions& options, const OutputOptions& output, const MakeModel& make_model) {
-  check_output(output, {{"--snapshot", options.snapshot}});
   SweepOptions sweep = options.sweep;
   if (options.predict && !sweep.device) sweep.device = "cuda";  // what people ask about, whether they have one or not
   sweep = with_defaults(sweep);
@@ -164,32 +171,15 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   check_snapshot(options.snapshot, runs.size());
   check(output.plot.empty() || runs.size() == 1,
         "--plot {}: a timeline is of one configuration, but these flags make {}", output.plot, runs.size());
-  Json config = to_json(sweep);
-  config["predict"] = options.predict;
-  Json record = new_record("memory model", machine_block(options.predict ? DeviceType::cpu : runs[0].device), config);
-  Progress progress;
-  catch_interrupts();
+  Experiment e{"memory model", to_json(sweep), options.predict ? DeviceType::cpu : runs[0].device};
+  e.config["predict"] = options.predict;
   std::string snapshot;
-  for (const MeasuredRun& c : runs) {
-    if (interrupted()) break;
-    progress.now(c.text());
-    std::optional<Json> r =
-        run_one(c, options.predict ? *imagined : target_of(c.device), options, runs.size() == 1, make_model, snapshot);
-    if (!r) break;
-    if (runs.size() > 1)
-      progress.done(fmt::format("{}: {}", c.text(),
-                                (*r)["status"] == "oom" ? "OOM: " + (*r)["reason"].get<std::string>()
-                                                        : "peak " + bytes_text((*r)["peak_bytes"].get<double>())));
-    if (std::string tuned = tuning_text(*r); !tuned.empty()) progress.done(fmt::format("{}: {}", c.text(), tuned));
-    record["results"].push_back(std::move(*r));
-  }
-  if (!record["results"].empty()) write_output(output, record);
-  if (!snapshot.empty()) write_file(options.snapshot, snapshot);
-  if (interrupted()) {
-    progress.done(interrupted_text(record["results"].size(), runs.size()));
-    return interrupted_exit_code;
-  }
-  return exit_code_of(record["results"], options);
+  for (const MeasuredRun& c : runs)
+    e.groups.emplace_back().cases.push_back(std::make_unique<MemoryCase>(
+        c, options.predict ? *imagined : target_of(c.device), options, runs.size() == 1, make_model, snapshot));
+  e.files = {{"--snapshot", options.snapshot, [&] { return snapshot; }}};
+  e.exit_code = [&](const Json& results) { return exit_code_of(results, options); };
+  return run(e, output);
 }
 
 }  // namespace sinter::lab

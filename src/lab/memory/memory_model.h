@@ -14,5 +14,6 @@ struct MemoryOptions {
   int64_t largest = 10;  // how many allocations to list
 };
 int memory_model(const MemoryOptions& options, const OutputOptions& output, const MakeModel& make_model);
+View memory_view(const Json& record);
 
 }  // namespace sinter::lab

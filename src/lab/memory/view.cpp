@@ -1,10 +1,9 @@
 // Memory as people read it.
-#include "lab/view.h"
-
 #include <fmt/format.h>
 
 #include "lab/config_text.h"
 #include "lab/machine.h"
+#include "lab/memory/memory_model.h"
 #include "lab/published.h"
 #include "memory/caching_allocator.h"
 #include "system/units.h"
@@ -25,6 +24,11 @@ std::vector<std::string> category_names() {
   return names;
 }
 
+// Those that say least go first where there is no room for all.
+void add_category_columns(Table& t) {
+  for (const std::string& c : category_names())
+    t.columns.push_back({c, false, c == "other" ? 3 : c == "workspace" ? 2 : 1});
+}
 void add_categories(std::vector<std::string>& row, const Json& by) {
   for (const std::string& c : category_names()) row.push_back(by.contains(c) ? size_text(by[c]) : "");
 }
@@ -33,7 +37,7 @@ Table phase_table(const Json& r) {
   Table t;
   t.title = fmt::format("{} memory: {}", r.at("predicted") == true ? "Predicted" : "Measured", config_text(r));
   t.columns = {{"phase", true}, {"at", true}, {"allocated"}};
-  for (const std::string& c : category_names()) t.columns.push_back({c});
+  add_category_columns(t);
   t.keys = 1;
   for (const Json& p : r.at("phases"))
     for (const char* at : {"peak", "end"}) {
@@ -48,7 +52,12 @@ Table phase_table(const Json& r) {
 Table largest_table(const Json& r) {
   Table t;
   t.title = "Largest at the peak, the same tensor of all layers together";
-  t.columns = {{"bytes"}, {"count"}, {"category", true}, {"tensor", true}, {"allocated in", true}, {"source", true}};
+  t.columns = {{"bytes"},
+               {"count"},
+               {"category", true},
+               {"tensor", true, 2, Column::cut},
+               {"allocated in", true, 0, Column::cut},
+               {"source", true, 1}};
   for (const Json& x : r.at("largest"))
     t.rows.push_back({size_text(x.at("bytes")), std::to_string(x.at("count").get<int64_t>()), x.at("category"),
                       x.at("tensor"), x.at("range"), x.at("source")});
@@ -102,19 +111,27 @@ std::vector<std::string> summary(const Json& r) {
 
 Table overview(const Json& results) {
   Table t;
-  t.columns = {{"size", true}, {"batch"}, {"ctx"}, {"dtype", true}, {"attention", true}, {"pass", true}, {"peak"}};
-  for (const std::string& c : category_names()) t.columns.push_back({c});
-  for (const char* c : {"segments", "on the device", "predicted ÷ measured", "residual tensor"})
-    t.columns.push_back({c});
-  t.columns.push_back({"prediction", true});
-  t.columns.push_back({"does not fit on", true});
-  t.columns.push_back({"published", true});
-  t.columns.push_back({"status", true});
+  t.columns = {{"size", true},      {"batch"},      {"ctx"},        {"dtype", true},
+               {"attention", true}, {"mode", true}, {"pass", true}, {"peak"}};
+  t.keys = 7;
+  add_category_columns(t);
+  t.columns.insert(t.columns.end(), {{"segments", false, 5},
+                                     {"on the device"},
+                                     {"predicted ÷ measured", false, 4},
+                                     {"residual tensor", false, 6},
+                                     {"prediction", true},
+                                     {"does not fit on", true, 7, Column::wrap},
+                                     {"published", true, 8},
+                                     {"status", true, 0, Column::wrap}});
   bool published = false;
   for (const Json& r : results) {
-    std::vector<std::string> row{
-        size_name(r),          std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
-        r.value("dtype", "?"), r.value("attention", "?"),           r.value("pass", "?")};
+    std::vector<std::string> row{size_name(r),
+                                 batch_text(r),
+                                 std::to_string(r.value("ctx", 0)),
+                                 r.value("dtype", "?"),
+                                 r.value("attention", "?"),
+                                 r.value("mode", ""),
+                                 r.value("pass", "?")};
     row.push_back(size_text(r.at("peak_bytes")));
     add_categories(row, r.at("peak_by"));
     row.push_back(size_text(r.at("reserved_bytes")));

@@ -1,7 +1,6 @@
 #include "lab/precision/precision.h"
 
-#include "lab/machine.h"
-#include "lab/record.h"
+#include "lab/driver.h"
 #include "ops/ops.h"
 
 namespace sinter::lab {
@@ -63,20 +62,15 @@ Json autocast_rows(DeviceType device, DType lower, uint64_t seed) {
 }
 
 int precision_experiment(DeviceType device, uint64_t seed, const OutputOptions& output) {
-  check_output(output);
-  Progress progress;
-  Json record = new_record("precision", machine_block(device), {{"device", name_of(device)}, {"seed", seed}});
-  auto append = [&](const char* what, const Json& rows) {
-    progress.now(what);
-    for (const Json& r : rows) record["results"].push_back(r);
+  Experiment e{"precision", {{"device", name_of(device)}, {"seed", seed}}, device};
+  auto add = [&](const char* text, const std::function<Json()>& rows) {
+    e.groups.emplace_back().cases.push_back(simple_case(text, [rows](Progress&) { return rows(); }));
   };
-  append("accumulation", accumulation_rows(device));
+  add("accumulation", [=] { return accumulation_rows(device); });
   std::vector<DType> types = {DType::f16, DType::bf16};
-  for (DType t : types) append("autocast", autocast_rows(device, t, seed));
-  for (DType t : types) append("normalisation", norm_rows(device, t, seed));
-  progress.now("");
-  write_output(output, record);
-  return 0;
+  for (DType t : types) add("autocast", [=] { return autocast_rows(device, t, seed); });
+  for (DType t : types) add("normalisation", [=] { return norm_rows(device, t, seed); });
+  return run(e, output);
 }
 
 }  // namespace sinter::lab

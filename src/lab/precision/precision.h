@@ -12,4 +12,6 @@ Json accumulation_rows(DeviceType device);
 Json autocast_rows(DeviceType device, DType lower, uint64_t seed);
 Json norm_rows(DeviceType device, DType type, uint64_t seed);
 
+View precision_view(const Json& record);
+
 }  // namespace sinter::lab

@@ -1,9 +1,8 @@
-#include "lab/view.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 
 #include "lab/machine.h"
+#include "lab/precision/precision.h"
 #include "system/units.h"
 
 namespace sinter::lab {
@@ -44,8 +43,9 @@ Table autocast_table(const Json& results) {
 Table norm_table(const Json& results) {
   Table t;
   t.title = "Normalisation with 16-bit and with fp32 statistics";
-  t.columns = {{"norm", true},     {"type", true}, {"input", true}, {"eps"},          {"statistics", true},
-               {"relative error"}, {"not finite"}, {"vanished"},    {"verdict", true}};
+  t.columns = {{"norm", true},           {"type", true},         {"input", true},
+               {"eps", false, 2},        {"statistics", true},   {"relative error"},
+               {"not finite", false, 1}, {"vanished", false, 1}, {"verdict", true, 0, Column::wrap}};
   t.keys = 4;
   int low = 0, low_bad = 0, wide_bad = 0;
   double low_best = 1, wide_worst = 0;

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "lab/profile/profile_model.h"
+#include "lab/profile/result.h"
 #include "ops/table.h"
 
 namespace sinter::lab {
@@ -47,7 +47,7 @@ double attention_share(const Profile& p) {
 
 }  // namespace
 
-Json time_parts(const Profile& p, const plan::Floor& floor) {
+std::vector<TimePart> time_parts(const Profile& p, const plan::Floor& floor) {
   std::array<double, part_count> ms = {}, kernels = {};
   double passes = double(std::max<int64_t>(p.passes, 1));
   for (const Activity& a : p.trace.device) {
@@ -63,13 +63,10 @@ Json time_parts(const Profile& p, const plan::Floor& floor) {
     least[products] -= gradients;
     least[folded] = gradients + std::exchange(least[optimizer], 0);
   }
-  Json rows = Json::array();
-  for (int i = 0; i < part_count; ++i)
-    if (kernels[size_t(i)] > 0)
-      rows.push_back({{"part", names[i]},
-                      {"ms", ms[size_t(i)]},
-                      {"kernels", kernels[size_t(i)] / passes},
-                      {"floor_ms", floor.ms() > 0 ? Json(least[size_t(i)]) : Json()}});
+  std::vector<TimePart> rows;
+  for (size_t i = 0; i < part_count; ++i)
+    if (kernels[i] > 0)
+      rows.push_back({names[i], ms[i], kernels[i] / passes, floor.ms() > 0 ? std::optional(least[i]) : std::nullopt});
   return rows;
 }
 

@@ -2,9 +2,8 @@
 #pragma once
 #include "lab/attention/work.h"
 #include "lab/output.h"
+#include "lab/profile/result.h"
 #include "lab/sweep.h"
-#include "plan/floor.h"
-#include "profile/profiler.h"
 
 namespace sinter::lab {
 
@@ -18,14 +17,6 @@ int profile_model(const SweepOptions& sweep, const ProfileOptions& options, cons
                   const MakeModel& make_model);
 int profile_attention(const std::vector<AttentionConfig>& configs, int64_t warmup, int64_t passes,
                       const ProfileOptions& options, const OutputOptions& output);
-
-// The fields of a record. Times are per pass; the rows of kernel tables are over all profiled passes, as nsys counts.
-struct Roofline {
-  double flops = 0, bytes = 0;  // per second; 0: not known
-};
-Json profile_result(Json config, const Profile& profile, const std::string& range_pattern, const Roofline& roofline,
-                    const plan::Floor& floor = {});
-// Where a pass's time goes, whether it ran call by call or as one: per part the sum of its kernels' times and its share of the floor.
-Json time_parts(const Profile& profile, const plan::Floor& floor);
+View profile_view(const Json& record);
 
 }  // namespace sinter::lab

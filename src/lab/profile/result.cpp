@@ -1,8 +1,8 @@
-// From a profile to the fields of a record.
+#include "lab/profile/result.h"
+
 #include <algorithm>
 #include <set>
 
-#include "lab/profile/profile_model.h"
 #include "profile/kernel_table.h"
 #include "system/units.h"
 
@@ -10,6 +10,7 @@ namespace sinter::lab {
 namespace {
 
 using Activities = std::vector<const Activity*>;
+constexpr const char* unattributed_name = "(unattributed)";
 
 const RangeNode& place(const Activity& a) { return range_of(a.range); }
 std::string phase_of(const Activity& a) {
@@ -19,19 +20,12 @@ std::string phase_of(const Activity& a) {
 // The module an activity ran for: its op belongs to the row of the module.
 const RangeNode& module_of(const RangeNode& n) { return n.kind == RangeKind::op ? *n.parent : n; }
 
-Json table_json(const Activities& activities) {
-  Json rows = Json::array();
+std::vector<KernelRow> kernel_rows(const Activities& activities) {
+  std::vector<KernelRow> rows;
   double all = total_ns(activities);
   for (const KernelStats& k : kernel_table(activities))
-    rows.push_back({{"time_share", all > 0 ? k.total_ns / all : 0},
-                    {"total_ns", k.total_ns},
-                    {"instances", k.instances},
-                    {"avg_ns", k.average_ns},
-                    {"med_ns", k.median_ns},
-                    {"min_ns", k.min_ns},
-                    {"max_ns", k.max_ns},
-                    {"std_ns", k.std_ns},
-                    {"name", k.name}});
+    rows.push_back({all > 0 ? k.total_ns / all : 0, k.total_ns, k.instances, k.average_ns, k.median_ns, k.min_ns,
+                    k.max_ns, k.std_ns, k.name});
   return rows;
 }
 
@@ -46,28 +40,20 @@ class Analysis {
   double ms(const Activities& a) const { return total_ns(a) / 1e6 / passes_; }
   Activities where(const std::function<bool(const Activity&)>& wanted) const { return select(p_.trace.device, wanted); }
 
-  Json phase(const std::string& name, const Activities& activities) const {
+  PhaseProfile phase(const std::string& name, const Activities& activities) const {
     double all = total_ns(activities), products = 0;
     for (const Activity* a : activities) products += is_product(*a) ? double(a->duration_ns()) : 0;
-    Json table = table_json(activities), top = nullptr, others = Json::array();
-    if (!table.empty())
-      top = {{"name", table[0]["name"]},
-             {"instances", table[0]["instances"].get<double>() / passes_},
-             {"share", table[0]["time_share"]}};
+    PhaseProfile p{name, ms(activities), double(activities.size()) / passes_, all > 0 ? products / all : 0, {}, {}, {}};
+    p.kernels = kernel_rows(activities);
+    if (!p.kernels.empty())
+      p.top = {p.kernels[0].name, double(p.kernels[0].instances) / passes_, p.kernels[0].time_share};
     for (const KernelStats& k : kernel_table(select_not_products(activities)))
-      if (k.total_ns > 0.01 * all)
-        others.push_back({{"name", k.name}, {"share", k.total_ns / all}, {"instances", double(k.instances) / passes_}});
-    return {{"phase", name},
-            {"ms", ms(activities)},
-            {"launches", double(activities.size()) / passes_},
-            {"gemm_share", all > 0 ? products / all : 0},
-            {"top", top},
-            {"non_gemm_over_1_percent", others},
-            {"kernels", table}};
+      if (k.total_ns > 0.01 * all) p.others.push_back({k.name, double(k.instances) / passes_, k.total_ns / all});
+    return p;
   }
 
-  Json phases() const {
-    Json list = Json::array();
+  std::vector<PhaseProfile> phases() const {
+    std::vector<PhaseProfile> list;
     for (int i = 0; i < phase_count; ++i) {
       const char* name = name_of(Phase(i));
       Activities a = where([&](const Activity& x) { return phase_of(x) == name; });
@@ -77,19 +63,16 @@ class Analysis {
     return list;
   }
 
-  Json ranges() const {
+  std::vector<RangeRow> ranges() const {
     std::map<std::string, Activities> by_range;
     for (const Activity& a : p_.trace.device)
-      by_range[a.range ? general_path(module_of(place(a))) : "(unattributed)"].push_back(&a);
+      by_range[a.range ? general_path(module_of(place(a))) : unattributed_name].push_back(&a);
     double all = total_ns(where([](const Activity&) { return true; }));
-    std::vector<Json> rows;
+    std::vector<RangeRow> rows;
     for (auto& [path, activities] : by_range)
-      rows.push_back({{"range", path},
-                      {"ms", ms(activities)},
-                      {"share", all > 0 ? total_ns(activities) / all : 0},
-                      {"launches", double(activities.size()) / passes_},
-                      {"top", kernel_table(activities)[0].name}});
-    std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["ms"] > b["ms"]; });
+      rows.push_back({path, ms(activities), all > 0 ? total_ns(activities) / all : 0,
+                      double(activities.size()) / passes_, kernel_table(activities)[0].name});
+    std::sort(rows.begin(), rows.end(), [](const RangeRow& a, const RangeRow& b) { return a.ms > b.ms; });
     return rows;
   }
 
@@ -109,14 +92,13 @@ class Analysis {
       for (const auto& [id, cost] : p_.ops)
         if (int part = part_of(range_of(id)); part >= 0) flops[part] += cost.executed() / passes_;
       if (time[1] == 0) continue;
-      result[phase] = {{"softmax_ms", time[0]},     {"products_ms", time[1]},     {"time_ratio", time[0] / time[1]},
-                       {"softmax_flops", flops[0]}, {"products_flops", flops[1]}, {"flop_ratio", flops[0] / flops[1]}};
+      result[phase] = AttentionParts{time[0], time[1], flops[0], flops[1]};
     }
     return result;
   }
 
   // Each op's rate, and how near it comes to what the slower of its two limits allows.
-  Json ops(double product_peak, double copy_peak) const {
+  std::vector<OpRow> ops(double product_peak, double copy_peak) const {
     struct Sum {
       OpCost cost;
       double ns = 0;
@@ -127,29 +109,29 @@ class Analysis {
     }
     for (const Activity& a : p_.trace.device)
       if (place(a).kind == RangeKind::op) sums[place(a).name].ns += double(a.duration_ns());
-    std::vector<Json> rows;
+    std::vector<OpRow> rows;
     for (auto& [name, s] : sums) {
       if (s.ns == 0) continue;
       double seconds = s.ns / 1e9, by_flops = product_peak > 0 ? s.cost.executed_flops / product_peak : 0,
              by_bytes = copy_peak > 0 ? s.cost.bytes / copy_peak : 0;
-      rows.push_back({{"op", name},
-                      {"calls", double(s.cost.calls) / passes_},
-                      {"ms", s.ns / 1e6 / passes_},
-                      {"flops", s.cost.executed() / passes_},
-                      {"bytes", s.cost.bytes / passes_},
-                      {"tflops", s.cost.executed() / seconds / 1e12},
-                      {"gbs", s.cost.bytes / seconds / 1e9},
-                      {"bound", product_peak <= 0 || copy_peak <= 0 ? ""
-                                : by_flops > by_bytes               ? "compute"
-                                                                    : "memory"},
-                      {"of_roofline", std::max(by_flops, by_bytes) / seconds}});
+      OpRow row;
+      row.op = name;
+      row.calls = double(s.cost.calls) / passes_;
+      row.ms = s.ns / 1e6 / passes_;
+      row.flops = s.cost.executed() / passes_;
+      row.bytes = s.cost.bytes / passes_;
+      row.tflops = s.cost.executed() / seconds / 1e12;
+      row.gbs = s.cost.bytes / seconds / 1e9;
+      if (product_peak > 0 && copy_peak > 0) row.bound = by_flops > by_bytes ? "compute" : "memory";
+      row.of_roofline = std::max(by_flops, by_bytes) / seconds;
+      rows.push_back(row);
     }
-    std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["ms"] > b["ms"]; });
+    std::sort(rows.begin(), rows.end(), [](const OpRow& a, const OpRow& b) { return a.ms > b.ms; });
     return rows;
   }
 
   // Busy and idle time pass by pass, against what device events say.
-  Json device() const {
+  DeviceTimeResult device() const {
     DeviceTime sum;
     for (const auto& [begin, end] : p_.trace.steps) {
       std::vector<Activity> pass;
@@ -167,32 +149,30 @@ class Analysis {
     int64_t launches = 0;
     for (const Activity& c : p_.trace.calls)
       if (started.erase(c.correlation)) ++launches, launch_ns += double(c.duration_ns());
-    Json j = {{"between_events_ms", between / passes_},
-              {"busy_ms", double(sum.busy_ns) / 1e6 / passes_},
-              {"idle_ms", double(sum.gap_ns) / 1e6 / passes_},
-              {"gaps", double(sum.gaps) / passes_},
-              {"longest_gap_ms", double(sum.longest_gap_ns) / 1e6},
-              {"busy_and_idle_to_events", between > 0 ? Json(double(sum.span_ns) / 1e6 / between) : Json()}};
+    DeviceTimeResult r;
+    r.between_events_ms = between / passes_;
+    r.busy_ms = double(sum.busy_ns) / 1e6 / passes_;
+    r.idle_ms = double(sum.gap_ns) / 1e6 / passes_;
+    r.gaps = double(sum.gaps) / passes_;
+    r.longest_gap_ms = double(sum.longest_gap_ns) / 1e6;
+    if (between > 0) r.busy_and_idle_to_events = double(sum.span_ns) / 1e6 / between;
     if (launches > 0) {
-      j["launch_calls"] = double(launches) / passes_;
-      j["launch_ms"] = launch_ns / 1e6 / passes_;
-      j["launch_us_each"] = launch_ns / 1e3 / double(launches);
+      r.launch_calls = double(launches) / passes_;
+      r.launch_ms = launch_ns / 1e6 / passes_;
+      r.launch_us_each = launch_ns / 1e3 / double(launches);
     }
-    return j;
+    return r;
   }
 
-  Json attribution() const {
-    int64_t unattributed = 0;
-    double by_range = 0;
-    for (const Activity& a : p_.trace.device) unattributed += a.range == 0;
-    Json rows = ranges();
-    for (const Json& r : rows)
-      if (r["range"] != "(unattributed)") by_range += r["ms"].get<double>();
-    return {{"activities", p_.trace.device.size()},
-            {"unattributed", unattributed},
-            {"dropped", p_.dropped},
-            {"total_ms", ms(where([](const Activity&) { return true; }))},
-            {"by_range_ms", by_range}};
+  Attribution attribution() const {
+    Attribution r;
+    r.activities = int64_t(p_.trace.device.size());
+    for (const Activity& a : p_.trace.device) r.unattributed += a.range == 0;
+    r.dropped = p_.dropped;
+    r.total_ms = ms(where([](const Activity&) { return true; }));
+    for (const RangeRow& row : ranges())
+      if (row.range != unattributed_name) r.by_range_ms += row.ms;
+    return r;
   }
 
  private:
@@ -216,36 +196,35 @@ std::vector<std::string> lost_answers(const std::string& source) {
 
 }  // namespace
 
-Json profile_result(Json r, const Profile& p, const std::string& pattern, const Roofline& roofline,
-                    const plan::Floor& floor) {
+ProfileResult profile_result(const Json& config, const Profile& p, const std::string& pattern, const Roofline& roofline,
+                             const plan::Floor& floor) {
   Analysis a(p);
-  double plain = statistics_of(p.plain_ms).median, profiled = statistics_of(p.profiled_ms).median;
-  r["status"] = "ok";
-  r["profiler"] = {{"source", p.source}, {"why_not_cupti", p.why_not}, {"lost", lost_answers(p.source)}};
-  r["passes"] = p.passes;
-  r["wall_ms"] = plain;
-  r["plain_samples_ms"] = p.plain_ms;
-  r["profiled_samples_ms"] = p.profiled_ms;
-  r["profiled_wall_ms"] = profiled;
-  r["profiled_mean_ms"] = statistics_of(p.profiled_ms).mean;
-  r["slowdown"] = profiled / plain;
-  r["device_time"] = a.device();
-  r["parts"] = time_parts(p, floor);
-  if (floor.ms() > 0) r["floor_ms"] = floor.ms(), r["floor_multiple"] = plain / floor.ms();
-  r["attribution"] = a.attribution();
-  r["phases"] = a.phases();
-  r["attention_parts"] = a.attention();
-  r["ranges"] = a.ranges();
-  r["peak_tflops"] = roofline.flops / 1e12;
-  r["peak_gbs"] = roofline.bytes / 1e9;
-  r["ops"] = a.ops(roofline.flops, roofline.bytes);
+  ProfileResult r;
+  r.config = config;
+  r.profiler = {p.source, p.why_not, lost_answers(p.source)};
+  r.passes = p.passes;
+  r.wall_ms = statistics_of(p.plain_ms).median;
+  r.plain_samples_ms = p.plain_ms;
+  r.profiled_samples_ms = p.profiled_ms;
+  r.profiled_wall_ms = statistics_of(p.profiled_ms).median;
+  r.profiled_mean_ms = statistics_of(p.profiled_ms).mean;
+  r.device_time = a.device();
+  r.parts = time_parts(p, floor);
+  if (floor.ms() > 0) r.floor_ms = floor.ms(), r.floor_multiple = r.wall_ms / floor.ms();
+  r.attribution = a.attribution();
+  r.phases = a.phases();
+  r.attention_parts = a.attention();
+  r.ranges = a.ranges();
+  r.peak_tflops = roofline.flops / 1e12;
+  r.peak_gbs = roofline.bytes / 1e9;
+  r.ops = a.ops(roofline.flops, roofline.bytes);
   Overlap o = communication_overlap(p.trace.device);
   if (o.communication_ns > 0)
-    r["communication"] = {{"ms", double(o.communication_ns) / 1e6 / double(p.passes)},
-                          {"overlapped", double(o.overlapped_ns) / double(o.communication_ns)}};
+    r.communication = {double(o.communication_ns) / 1e6 / double(p.passes),
+                       double(o.overlapped_ns) / double(o.communication_ns)};
   if (!pattern.empty()) {
     auto wanted = [&](const Activity& x) { return lies_in(range_of(x.range), pattern); };
-    r["selected"] = a.phase(pattern, a.where(wanted));
+    r.selected = a.phase(pattern, a.where(wanted));
   }
   return r;
 }

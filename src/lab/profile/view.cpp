@@ -1,6 +1,4 @@
 // A profile as people read it.
-#include "lab/view.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -8,6 +6,7 @@
 #include "core/check.h"
 #include "lab/config_text.h"
 #include "lab/machine.h"
+#include "lab/profile/profile_model.h"
 #include "profile/kernel_table.h"
 #include "system/units.h"
 
@@ -56,7 +55,7 @@ std::string parts_text(const Json& a, const char* what, const char* first, const
 Table answers(const Json& r) {
   Table t;
   t.title = "Answers: " + config_text(r);
-  t.columns = {{"question", true}, {"answer", true}};
+  t.columns = {{"question", true, 0, Column::wrap}, {"answer", true, 0, Column::wrap}};
   auto add = [&](const std::string& q, const std::string& a) { t.rows.push_back({q, a}); };
   for (const char* phase : {"forward", "backward", "whole pass"})
     if (const Json* p = phase_named(r, phase))
@@ -141,8 +140,9 @@ Table where_it_goes(const Json& r) {
 Table kernels(const std::string& title, const Json& phase, int64_t top, int64_t passes) {
   Table t;
   t.title = title + fmt::format(" ({})", passes_text(passes));
-  t.columns = {{"Time (%)"}, {"Total Time (ns)"}, {"Instances"},   {"Avg (ns)"},  {"Med (ns)"},
-               {"Min (ns)"}, {"Max (ns)"},        {"StdDev (ns)"}, {"Name", true}};
+  t.columns = {{"Time (%)"},           {"Total Time (ns)"},       {"Instances"},
+               {"Avg (ns)", false, 4}, {"Med (ns)", false, 6},    {"Min (ns)", false, 8},
+               {"Max (ns)", false, 7}, {"StdDev (ns)", false, 9}, {"Name", true, 0, Column::cut}};
   auto ns = [](const Json& v) { return fmt::format("{:.0f}", v.get<double>()); };
   int64_t shown = 0;
   for (const Json& k : phase.at("kernels")) {
@@ -161,7 +161,7 @@ Table kernels(const std::string& title, const Json& phase, int64_t top, int64_t 
 Table ranges(const Json& r) {
   Table t;
   t.title = "Time by range (a pass)";
-  t.columns = {{"range", true}, {"ms"}, {"%"}, {"launches"}, {"longest kernel", true}};
+  t.columns = {{"range", true, 0, Column::cut}, {"ms"}, {"%"}, {"launches"}, {"longest kernel", true, 1, Column::cut}};
   for (const Json& x : r.at("ranges"))
     t.rows.push_back({x.at("range"), ms_text(x.at("ms")), fmt::format("{:.1f}", 100 * x.at("share").get<double>()),
                       count_text(x.at("launches")), cut(x.at("top"), 48)});
@@ -203,27 +203,31 @@ Table overview(const Json& results) {
                {"mode", true},
                {"pass", true},
                {"wall ms"},
-               {"floor ms"},
+               {"floor ms", false, 8},
                {"× floor"},
-               {"recording cost %"},
-               {"busy ms"},
-               {"idle ms"},
-               {"busy + idle ÷ events"},
-               {"GEMM % forward"},
-               {"GEMM % pass"},
-               {"softmax ÷ products, time %"},
-               {"FLOPs %"},
-               {"launches"},
-               {"unattributed"},
-               {"top kernel, forward", true},
-               {"top kernel, pass", true},
-               {"others > 1 % of forward", true},
-               {"status", true}};
+               {"recording cost %", false, 14},
+               {"busy ms", false, 4},
+               {"idle ms", false, 2},
+               {"busy + idle ÷ events", false, 15},
+               {"GEMM % forward", false, 3},
+               {"GEMM % pass", false, 1},
+               {"softmax ÷ products, time %", false, 11},
+               {"FLOPs %", false, 12},
+               {"launches", false, 9},
+               {"unattributed", false, 13},
+               {"top kernel, forward", true, 18},
+               {"top kernel, pass", true, 17, Column::cut},
+               {"others > 1 % of forward", true, 19},
+               {"status", true, 0, Column::wrap}};
+  t.keys = 7;
   for (const Json& r : results) {
-    std::vector<std::string> row{
-        size_name(r),          std::to_string(r.value("batch", 0)), std::to_string(r.value("ctx", 0)),
-        r.value("dtype", "?"), r.value("attention", "?"),           r.value("mode", ""),
-        r.value("pass", "?")};
+    std::vector<std::string> row{size_name(r),
+                                 batch_text(r),
+                                 std::to_string(r.value("ctx", 0)),
+                                 r.value("dtype", "?"),
+                                 r.value("attention", "?"),
+                                 r.value("mode", ""),
+                                 r.value("pass", "?")};
     if (r.at("status") == "oom") {
       row.resize(t.columns.size() - 1);
       row.push_back("OOM: " + r.value("reason", ""));
@@ -244,7 +248,7 @@ Table overview(const Json& results) {
          {ms_text(r.at("wall_ms")), known("floor_ms"), known("floor_multiple"),
           fmt::format("{:+.1f}", 100 * (r.at("slowdown").get<double>() - 1)), ms_text(d.at("busy_ms")),
           ms_text(d.at("idle_ms")),
-          d.at("busy_and_idle_to_events").is_number()
+          d.value("busy_and_idle_to_events", Json()).is_number()
               ? fmt::format("{:.3f}", d.at("busy_and_idle_to_events").get<double>())
               : "",
           forward ? fmt::format("{:.1f}", 100 * forward->at("gemm_share").get<double>()) : "",
