@@ -12,8 +12,8 @@ export JOBS
 
 options = $(if $(SINTER_WERROR),-DSINTER_WERROR=$(SINTER_WERROR)) $(CMAKE_ARGS)
 cuda = $(if $(SINTER_CUDA),-DSINTER_CUDA=$(SINTER_CUDA))
-# configure-and-build PRESET, OPTIONS
-cmake = cmake --preset $(1) $(2) && sh tools/timed.sh "build ($(1))" cmake --build --preset $(1) -j $(JOBS)
+# configure-and-build PRESET, OPTIONS, what to build if not all
+cmake = cmake --preset $(1) $(2) && sh tools/timed.sh "build ($(1))" cmake --build --preset $(1) -j $(JOBS) $(3)
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-20s%s\n", $$1, $$2}'
@@ -27,8 +27,9 @@ build:           ## → build/sinter
 debug:           ## → build-debug/sinter
 	@$(call cmake,debug,$(cuda) $(options))
 
-demo: setup build  ## set up, build, and run the main benchmark on this machine's GPU or CPU
-	@sh tools/demo.sh build
+demo: setup      ## set up, build the program, and run eager beside compiled on this machine's GPU or CPU
+	@$(call cmake,release,$(or $(cuda),$(shell sh tools/demo.sh cuda build)) $(options),--target sinter)
+	@sh tools/demo.sh run build
 
 test: setup build  ## set up, build, and run all tests
 	@sh tools/run_tests.sh build

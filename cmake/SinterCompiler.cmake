@@ -43,7 +43,12 @@ find_program(SINTER_CCACHE ccache)
 if(SINTER_CCACHE)
   foreach(language CXX CUDA)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      set(CMAKE_${language}_COMPILER_LAUNCHER ${SINTER_CCACHE})
+      # With precompiled headers it has to be told not to look for macros that they could have used.
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+          ${SINTER_CCACHE})
     endif()
   endforeach()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
 endif()
