@@ -87,7 +87,7 @@ const CLI::App* owner_of(const std::string& word, const CLI::App* command) {
 std::string unexpected(const CLI::App& root, const CLI::App* command, const std::string& word) {
   bool option = word.size() > 1 && word[0] == '-', group = !below(command).empty();
   std::string name = option ? word.substr(0, word.find('=')) : word, here = words_of(command);
-  std::string what = fmt::format("{}: {} {}", name, here,
+  std::string what = fmt::format("{}: {} {}", name.empty() ? "\"\"" : name, here,
                                  option  ? "has no such option"
                                  : group ? "has no such command"
                                          : "takes no such argument");

@@ -50,7 +50,8 @@ refused 2 'kv-heads' $cpu --size tiny --kv-heads 0
 refused 2 'peer|kv-heads' $cpu --size tiny --kv-heads 2 --peer torch-plain
 refused 2 'device|tpu|cpu, cuda' bench model --device tpu
 for device in cuda: cuda:x cuda:-1 cuda:0,1 cuda:1x cuda:99999 cuda1; do
-  for command in 'bench model' 'bench attention' 'profile model' 'profile attention' 'memory model' 'compile model' precision; do
+  for command in 'bench model' 'bench attention' 'profile model' 'profile attention' 'memory model' 'compile model' \
+      precision; do
     refused 2 "device $device|cuda:0" $command --device $device
   done
 done
@@ -75,7 +76,7 @@ refused 2 'plot|.svg' $cpu --size tiny --plot "$work/plot.bmp"
 refused 2 'bnech|did you mean bench?|sinter --help' bnech model
 refused 2 'modle|did you mean model?|sinter bench --help' bench modle
 refused 2 'model|sinter bench model' model
-refused 2 'frobnicate|bench, profile, memory' frobnicate
+refused 2 'frobnicate|bench, compile, doctor' frobnicate
 refused 2 'szie|did you mean --size?|sinter bench model --help' bench model --szie tiny
 refused 2 '--dtpye:|did you mean --dtype?|sinter profile model --help' profile model --dtpye=bf16
 refused 2 '-size|did you mean --size?' bench model -size tiny
@@ -91,6 +92,7 @@ refused 2 'seed|2 times|once' bench model --seed 1 --seed 2
 refused 2 'dry-run|no value' bench model --dry-run=maybe
 refused 2 'other.json|sinter show --help' show one.json other.json
 refused 2 'RECORD|sinter show --help' show
+refused 2 '"": sinter bench has no such command' bench ''
 refused 2 'no-such-flag|has no such option' $cpu --no-such-flag
 refused 2 'none.json' $cpu --config "$work/none.json"
 refused 2 'none.json' show "$work/none.json"

@@ -1,11 +1,13 @@
 #!/bin/sh
-# stdout carries results and stderr messages: a stderr that cannot be written costs nothing, a stdout that cannot be written is no success.
+# stdout carries results and stderr messages: a stderr that cannot be written costs nothing, a stdout that cannot be
+# written is no success.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export SINTER_CACHE_DIR="$work/cache"
 fail() { echo "FAILED: $*"; exit 1; }
-bench="bench model --device cpu --d-model 32 --d-ff 64 --layers 1 --heads 4 --vocab 97 --ctx 16 --batch 2 --warmup 0 --steps 1"
+shape="--d-model 32 --d-ff 64 --layers 1 --heads 4 --vocab 97 --ctx 16 --batch 2"
+bench="bench model --device cpu $shape --warmup 0 --steps 1"
 
 # Nobody hears the progress: the result is there all the same, and the record is not mixed with messages.
 whole() {
