@@ -43,6 +43,15 @@ std::string text_of(const View& view, size_t width) {
   return text + render_text(view.tables, width);
 }
 
+std::string plot_of(const View& view, const std::string& path) {
+  bool html = suffix_of(path) == ".html";
+  check(view.chart || view.timeline, "--plot {}: this record holds nothing to plot", path);
+  if (view.timeline)
+    return html ? memory_timeline_html(*view.timeline, view.preamble, view.tables)
+                : memory_timeline_svg(*view.timeline);
+  return html ? to_html(*view.chart, view.preamble, view.tables) : to_svg(*view.chart);
+}
+
 std::string record_text(const Json& record) {
   return record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -86,20 +95,23 @@ void write_record(const OutputOptions& o, const Json& record) {
 }
 
 void write_output(const OutputOptions& o, const Json& record) {
-  if (o.json == "-") write_stdout(record_text(record));
-  else if (!o.json.empty()) write_file(o.json, record_text(record));
-
-  View view = view_of(record);
-  if (o.json != "-") write_stdout(text_of(view, o.wide ? 0 : text_width()));
-  if (!o.table.empty()) write_file(o.table, render(view.tables, table_format(o.table)));
-  if (!o.plot.empty()) {
-    bool html = suffix_of(o.plot) == ".html";
-    check(view.chart || view.timeline, "--plot {}: this record holds nothing to plot", o.plot);
-    write_file(o.plot, view.timeline ? (html ? memory_timeline_html(*view.timeline, view.preamble, view.tables)
-                                             : memory_timeline_svg(*view.timeline))
-                       : html        ? to_html(*view.chart, view.preamble, view.tables)
-                                     : to_svg(*view.chart));
-  }
+  // One that fails, a full disk say, costs none of the others; stdout comes last, because its reader may have gone.
+  std::exception_ptr failure;
+  auto attempt = [&](const auto& write) {
+    try {
+      write();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  if (!o.json.empty() && o.json != "-") attempt([&] { write_file(o.json, record_text(record)); });
+  std::optional<View> view;
+  attempt([&] { view = view_of(record); });
+  if (view && !o.table.empty()) attempt([&] { write_file(o.table, render(view->tables, table_format(o.table))); });
+  if (view && !o.plot.empty()) attempt([&] { write_file(o.plot, plot_of(*view, o.plot)); });
+  if (o.json == "-") attempt([&] { write_stdout(record_text(record)); });
+  else if (view) attempt([&] { write_stdout(text_of(*view, o.wide ? 0 : text_width())); });
+  if (failure) std::rethrow_exception(failure);
 }
 
 std::string fitted(const std::string& text) {

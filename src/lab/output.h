@@ -22,7 +22,8 @@ struct OutputOptions {
 enum class Plot { no, yes };
 void add_output_flags(Flags& flags, OutputOptions& options, Plot plot);
 
-// Refuses wrong suffixes, unwritable places and one file named twice, before any work. `more`: other files of the command.
+// Refuses wrong suffixes, unwritable places and one file named twice, before any work. `more`: other files of the
+// command.
 void check_output(const OutputOptions& options, const NamedFiles& more = {});
 void write_output(const OutputOptions& options, const Json& record);
 void write_record(const OutputOptions& options, const Json& record);  // where --json names a file
