@@ -25,8 +25,10 @@ def clocks(uuid, work=None):
     except OSError:
         return None
     until = time.monotonic() + 10
-    while asked.poll() is None and time.monotonic() < until:
+    while time.monotonic() < until:
         work() if work else time.sleep(0.01)
+        if asked.poll() is not None:
+            break
     if asked.poll() is None:
         asked.kill()
     answers = asked.communicate()[0].strip().split(",")

@@ -113,6 +113,7 @@ class PeerCase : public Case {
     r.reason = theirs.value("reason", "");
     if (theirs.value("peak_bytes", Json()).is_number()) r.peak_bytes = theirs["peak_bytes"];
     if (reply.contains("machine")) r.peer = reply["machine"];
+    if (theirs.value("clocks", Json()).is_object()) r.clocks = theirs["clocks"];
     if (r.status != "ok") return r;
     r.samples_ms = theirs.at("samples_ms").get<std::vector<double>>();
     r.trajectory_ms = theirs.value("trajectory_ms", std::vector<double>());
