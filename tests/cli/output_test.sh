@@ -4,14 +4,17 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export SINTER_CACHE_DIR="$work/cache"
+export COLUMNS=400  # so wide that no column is left out; tables that fit a terminal: terminal_test.sh
 shape="--device cpu --d-model 32 --d-ff 64 --layers 2 --heads 4 --vocab 97 --ctx 16 --batch 2 --warmup 1 --steps 3"
 fail() { echo "FAILED: $*"; exit 1; }
 has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2"; }
 
 "$SINTER" bench model $shape --dtype fp32,bf16 --pass forward,step --json "$work/r.json" --table "$work/t.md" \
   --plot "$work/p.svg" > "$work/out.txt" 2> "$work/progress.txt"
-for field in '"schema": "sinter.record.v1"' '"command"' '"machine"' '"config"' '"results"' '"samples_ms"' '"trajectory_ms"' \
-             '"phases"' '"forward"' '"optimizer"' '"parameters"' '"flops"' '"flops_executed"' '"mfu"' '"tokens_per_s"' '"peak_bytes"'; do
+for field in '"schema": "sinter.record.v1"' '"command"' '"machine"' '"config"' '"results"' '"samples_ms"' \
+    '"trajectory_ms"' \
+             '"phases"' '"forward"' '"optimizer"' '"parameters"' '"flops"' '"flops_executed"' '"mfu"' \
+                 '"tokens_per_s"' '"peak_bytes"'; do
   has "$work/r.json" "$field"
 done
 has "$work/out.txt" bf16
@@ -33,23 +36,28 @@ grep -qE 'https?://[^w]' "$work/p.html" && fail "the page asks the network"
 has "$work/auto.json" '"attention": "flash"'
 has "$work/auto.json" '"attention_why": "auto: cpu has a kernel'
 has "$work/auto.txt" 'attention flash (auto: cpu has a kernel'
-"$SINTER" bench model $shape --attention naive,flash --kv-heads 2 --deterministic --json "$work/a.json" > "$work/a.txt" 2> /dev/null
-for text in '"attention": "naive"' '"attention": "flash"' '"kv_heads": 2' '"deterministic": true'; do has "$work/a.json" "$text"; done
+"$SINTER" bench model $shape --attention naive,flash --kv-heads 2 --deterministic --json "$work/a.json" > \
+    "$work/a.txt" 2> /dev/null
+for text in '"attention": "naive"' '"attention": "flash"' '"kv_heads": 2' '"deterministic": true'; do has \
+    "$work/a.json" "$text"; done
 for text in 'speed-up' '4/2 heads' 'deterministic'; do has "$work/a.txt" "$text"; done
 "$SINTER" bench model --config "$work/a.json" --dry-run --json "$work/again.json" > "$work/dry.txt" 2> /dev/null
 for text in '"deterministic": true' '"kv_heads": 2' 'naive'; do has "$work/again.json" "$text"; done
 "$SINTER" memory model --predict ${shape% --warmup*} --attention flash > "$work/flash.txt" 2> /dev/null
 has "$work/flash.txt" 'attention flash'
 
-echo '{"hidden_size":64,"intermediate_size":96,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":97}' \
+echo '{"hidden_size":64,"intermediate_size":96,"num_hidden_layers":1,"num_attention_heads":4,
+  "num_key_value_heads":2,"vocab_size":97}' \
   > "$work/gqa.json"
 "$SINTER" bench model --device cpu --config "$work/gqa.json" --dry-run --json - 2> /dev/null > "$work/dry.json"
 has "$work/dry.json" '"kv_heads": 2'
 
 # The profile and the memory of a model: the same from the record, and files that others read.
-"$SINTER" profile model $shape --attention naive --range attn --trace "$work/trace.json" --json "$work/p.json" --plot "$work/p2.svg" \
+"$SINTER" profile model $shape --attention naive --range attn --trace "$work/trace.json" --json "$work/p.json" --plot \
+    "$work/p2.svg" \
   > "$work/profile.txt" 2> /dev/null
-for text in 'Time (%)' 'step/backward/layers.*/attn/softmax' 'linear_weight_grad' '% of roofline' 'what profiling cost' \
+for text in 'Time (%)' 'step/backward/layers.*/attn/softmax' 'linear_weight_grad' '% of roofline' \
+    'what profiling cost' \
             'Kernels of ranges that match "attn"' 'attributed to ranges'; do
   has "$work/profile.txt" "$text"
 done
@@ -59,8 +67,10 @@ cmp "$work/profile.txt" "$work/again.txt" || fail "show prints another profile"
 "$SINTER" profile model $shape --dtype fp32,bf16 > "$work/rows.txt" 2> /dev/null
 has "$work/rows.txt" 'GEMM % forward'
 
-"$SINTER" memory model ${shape% --warmup*} --json "$work/m.json" --plot "$work/m.html" --snapshot "$work/m.pickle" > "$work/memory.txt" 2> /dev/null
-for text in 'optimizer state' 'prediction: equal to the byte' 'residual-stream' 'step/forward/layers.*/ffn/gate_up/linear' \
+"$SINTER" memory model ${shape% --warmup*} --json "$work/m.json" --plot "$work/m.html" --snapshot "$work/m.pickle" > \
+    "$work/memory.txt" 2> /dev/null
+for text in 'optimizer state' 'prediction: equal to the byte' 'residual-stream' \
+    'step/forward/layers.*/ffn/gate_up/linear' \
             'src/nn/layers.cpp:'; do
   has "$work/memory.txt" "$text"
 done
@@ -71,12 +81,14 @@ code=0
 "$SINTER" memory model --predict --size 2.7B --dtype bf16 --card 4090-24 > "$work/predict.txt" 2> /dev/null || code=$?
 [ "$code" -eq 3 ] || fail "it does not fit on the card, but the exit code is $code, not 3"
 code=0
-"$SINTER" memory model --device cpu --size tiny --attention naive --ctx 1048576 --batch 1 > "$work/big.txt" 2> /dev/null || code=$?
+"$SINTER" memory model --device cpu --size tiny --attention naive --ctx 1048576 --batch 1 > "$work/big.txt" 2> \
+    /dev/null || code=$?
 [ "$code" -eq 3 ] || fail "memory: nothing fits, but the exit code is $code, not 3"
 has "$work/big.txt" 'OOM: needs'
 has "$work/big.txt" 'attn/softmax'
 code=0
-timeout --foreground --preserve-status -s INT 3 "$SINTER" memory model --device cpu --size small --batch 8 --ctx 512 > "$work/cut.txt" \
+timeout --foreground --preserve-status -s INT 3 "$SINTER" memory model --device cpu --size small --batch 8 --ctx 512 \
+    > "$work/cut.txt" \
   2> "$work/err.txt" || code=$?
 [ "$code" -eq 130 ] || fail "Ctrl-C ends memory with $code, not 130: $(cat "$work/err.txt")"
 has "$work/err.txt" 'interrupted: 0 of 1'
@@ -98,7 +110,8 @@ has "$work/dry.txt" 97
 
 # What cannot fit is a row, and the sweep goes on (its scores alone are 32 TiB).
 code=0
-"$SINTER" bench model --device cpu --size tiny --attention naive --ctx 8,1048576 --batch 1 --pass forward --warmup 0 --steps 1 \
+"$SINTER" bench model --device cpu --size tiny --attention naive --ctx 8,1048576 --batch 1 --pass forward --warmup 0 \
+    --steps 1 \
   --json "$work/oom.json" > "$work/oom.txt" 2> /dev/null || code=$?
 [ "$code" -eq 0 ] || fail "a sweep with one row that fits ends with $code"
 has "$work/oom.txt" OOM
@@ -112,13 +125,15 @@ code=0
 code=0
 long=$(echo "$shape" | sed 's/--steps 3/--steps 20000/')
 # --foreground: one signal, to the program alone (a second one would end it at once).
-timeout --foreground --preserve-status -s INT 3 "$SINTER" bench model $long --pass forward,step,forward-backward --json "$work/cut.json" \
+timeout --foreground --preserve-status -s INT 3 "$SINTER" bench model $long --pass forward,step,forward-backward \
+    --json "$work/cut.json" \
   > /dev/null 2> "$work/err.txt" || code=$?
 [ "$code" -eq 130 ] || fail "Ctrl-C ends with $code, not 130: $(cat "$work/err.txt")"
 has "$work/cut.json" '"results"'
 
 "$SINTER" precision --device cpu > "$work/precision.txt"
-for figure in 10.0001 9.9531 10.0021 overflow underflow "With fp32 statistics none fail"; do has "$work/precision.txt" "$figure"; done
+for figure in 10.0001 9.9531 10.0021 overflow underflow "With fp32 statistics none fail"; do has \
+    "$work/precision.txt" "$figure"; done
 "$SINTER" > "$work/bare.txt"
 has "$work/bare.txt" 'sinter bench model'
 echo "output is as it should be"

@@ -30,7 +30,8 @@ TEST(AttentionLimits, FlopsOfTheLeaderboard) {
 }
 
 // An H200: 132 multiprocessors at 1980 MHz give 4.18 · 10¹² exponentials a second, its tensor cores 799 TFLOP/s. The
-// leaderboard's forward takes 0.688 ms by the one and 0.514 ms by the other; with half the head dimension it turns round.
+// leaderboard's forward takes 0.688 ms by the one and 0.514 ms by the other; with half the head dimension it turns
+// round.
 TEST(AttentionLimits, WhichUnitBindsDependsOnTheHeadDimension) {
   UnitRates h200{799e12, exp_rate(132, 1980)};
   EXPECT_DOUBLE_EQ(h200.exps, 4.18176e12);
@@ -137,13 +138,6 @@ TEST(AttentionMemory, WhatDoesNotFitSaysWhyAndWhatWould) {
   EXPECT_LE(predict(smaller).peak_bytes, int64_t(1) << 30);
   smaller.ctx *= 2;
   EXPECT_GT(predict(smaller).peak_bytes, int64_t(1) << 30);
-}
-
-TEST(Turns, ShareThePassesBetweenThem) {
-  EXPECT_EQ(turns_of(100, 2), (std::vector<int64_t>{50, 50}));
-  EXPECT_EQ(turns_of(5, 3), (std::vector<int64_t>{3, 2}));
-  EXPECT_EQ(turns_of(5, 1), (std::vector<int64_t>{5}));
-  EXPECT_EQ(turns_of(1, 4), (std::vector<int64_t>{1}));
 }
 
 }  // namespace

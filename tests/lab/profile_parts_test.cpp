@@ -15,8 +15,8 @@ uint32_t range_at(std::initializer_list<std::pair<const char*, RangeKind>> names
   return id;
 }
 
-// Two passes of 10 ms: a forward product (2 ms), flash attention (1), a norm (0.5), backward two products at the same time (3 and 2, from
-// the same moment), an update (1), and a copy that belongs to no range (0.5).
+// Two passes of 10 ms: a forward product (2 ms), flash attention (1), a norm (0.5), backward two products at the same
+// time (3 and 2, from the same moment), an update (1), and a copy that belongs to no range (0.5).
 Profile made_up() {
   constexpr RangeKind module = RangeKind::module, phase = RangeKind::phase, op = RangeKind::op;
   uint32_t forward = range_at({{"step", module}, {"forward", phase}, {"ffn", module}, {"linear", op}});

@@ -82,7 +82,7 @@ TEST(Profiler, SeesAttentionAlone) {
   c.batch = 2, c.heads = c.kv_heads = 3, c.ctx = 16, c.head_dim = 8;
   AttentionWork work(c, DeviceType::cpu);
   Profile p = Profiler(DeviceType::cpu, ProfilerChoice::automatic).run([&] { work.run(); }, 0, 1, false).value();
-  Json r = profile_result(config_of(c), p, "", {});
+  Json r = profile_result(to_json(c), p, "", {});
   const Json &forward = r["attention_parts"]["forward"], &backward = r["attention_parts"]["backward"];
   EXPECT_DOUBLE_EQ(forward["products_flops"].get<double>(), 2 * 2.0 * 2 * 3 * 16 * 16 * 8);
   EXPECT_DOUBLE_EQ(backward["products_flops"].get<double>(), 2 * forward["products_flops"].get<double>());

@@ -9,7 +9,7 @@
 namespace sinter {
 namespace {
 
-// How a process that has prepared itself ends: 128 + the signal that ended it, or 1 if it has seen an interruption, else 0.
+// How a process that catches interruptions ends: 128 + the signal that ended it, 1 if it has seen one, otherwise 0.
 int after(int signal_number, void (*disposition)(int), int times = 1) {
   pid_t child = fork();
   if (child == 0) {
