@@ -1,4 +1,5 @@
-// The command line: reads it into the flags of the laboratory's commands, and turns errors into a line and an exit code.
+// The command line: reads it into the flags of the laboratory's commands, and turns errors into a line and an exit
+// code.
 #pragma once
 #include "lab/command.h"
 

@@ -6,7 +6,7 @@
 #include "lab/flags.h"
 #include "lab/output.h"
 #include "lab/view.h"
-#include "nn/model.h"
+#include "train/run_config.h"
 
 namespace sinter::lab {
 

@@ -1,6 +1,6 @@
-// The one loop of every experiment. An experiment says what a case is; the driver checks the output, asks what fits, runs
-// what is compared in turns, says how far it is, measures again what cannot be believed, keeps what is finished whatever
-// happens, and writes the record, the tables and the plot.
+// The one loop of every experiment. An experiment says what a case is; the driver checks the output, asks what fits,
+// runs what is compared in turns, says how far it is, measures again what cannot be believed, keeps what is finished
+// whatever happens, and writes the record, the tables and the plot.
 #pragma once
 #include <functional>
 #include <memory>

@@ -177,8 +177,8 @@ void set_up_process(const SweepOptions& o) {
   if (!o.threads) return;
   check(*o.threads >= 1, "--threads must be at least 1, not {}", *o.threads);
   check(*o.threads <= host_cores(),
-        "--threads {0}: this process may use {1} core{2}, and threads beyond them only wait for each other; give at most "
-        "{1}, or insist with SINTER_THREADS={0} in the environment",
+        "--threads {0}: this process may use {1} core{2}, and threads beyond them only wait for each other; give at "
+        "most {1}, or insist with SINTER_THREADS={0} in the environment",
         *o.threads, host_cores(), host_cores() == 1 ? "" : "s");
   cpu::set_threads(int(*o.threads));
 }

@@ -57,8 +57,8 @@ struct SweepOptions {
   std::optional<bool> deterministic, no_tune;
   std::optional<int64_t> max_ctx, max_token_id;  // limits that a configuration file states
 
-  // Calls f(name, field, type of the value, help, heading) for each: the one list of what a configuration consists of, and
-  // of the flags that say it. Without a heading it is not a flag.
+  // Calls f(name, field, type of the value, help, heading) for each: the one list of what a configuration consists of,
+  // and of the flags that say it. Without a heading it is not a flag.
   template <class F> void for_each_field(F&& f) {
     const char *shape = "Model", *run = "Run";
     f("size", size, "NAME,..", "tiny, mini, small, medium, large, xl, 2.7B (default: small on a GPU, tiny on a CPU)",

@@ -26,8 +26,8 @@ struct Table {
 
 enum class TableFormat { text, markdown, csv, latex };
 std::string render(const std::vector<Table>& tables, TableFormat format);
-// Text that keeps to a width, 0: none. What a key says of every row alike is said once above the rows; headers are broken;
-// then columns are left out, and cells cut. Notes name what is left out.
+// Text that keeps to a width, 0: none. What a key says of every row alike is said once above the rows; headers are
+// broken; then columns are left out, and cells cut. Notes name what is left out.
 std::string render_text(const std::vector<Table>& tables, size_t width);
 std::string wrapped(const std::string& line, size_t width, const std::string& indent = "");  // at spaces; ends with \n
 

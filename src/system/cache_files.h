@@ -14,8 +14,9 @@ std::filesystem::path cache_folder();
 uint64_t hash64(std::string_view text);   // FNV-1a
 std::string hash_name(std::string_view);  // 128 bits of it, as 32 hexadecimal digits
 
-// Bytes by key, a file for each. Any number of threads and processes may read and fill one folder: a file appears whole, under its name, or not
-// at all. A cache is never a reason to fail: what cannot be read or written is said once on stderr, and done without.
+// Bytes by key, a file for each. Any number of threads and processes may read and fill one folder: a file appears
+// whole, under its name, or not at all. A cache is never a reason to fail: what cannot be read or written is said once
+// on stderr, and done without.
 class CacheFiles {
  public:
   // `kind` ends the files' names, and says in warnings what they hold.

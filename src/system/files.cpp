@@ -28,7 +28,8 @@ void write_all(int fd, std::string_view text, const std::string& path) {
 // Some file systems have no such thing for a file or, more often, for a folder; that is no error.
 bool synced(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
-// An open file. Some file systems say only when it is closed that it could not be written; Linux has closed it also where it says EINTR.
+// An open file. Some file systems say only when it is closed that it could not be written; Linux has closed it also
+// where it says EINTR.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -44,7 +45,8 @@ class Descriptor {
   int fd_;
 };
 
-// A new file beside the target, which takes its place or vanishes. Other threads and processes may make theirs at the same time.
+// A new file beside the target, which takes its place or vanishes. Other threads and processes may make theirs at the
+// same time.
 class Temporary {
  public:
   explicit Temporary(const std::string& target) : target_(target), file_(open_new()) {}
@@ -83,7 +85,8 @@ class Temporary {
   Descriptor file_;
 };
 
-// A renamed file is there after a power failure only if its folder was written too. A folder that may not be opened cannot be asked for that.
+// A renamed file is there after a power failure only if its folder was written too. A folder that may not be opened
+// cannot be asked for that.
 void sync_folder(const std::string& target, const std::string& name) {
   fs::path folder = fs::path(target).parent_path();
   Descriptor fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

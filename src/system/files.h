@@ -10,8 +10,8 @@ void check_writable(const char* flag, const std::string& path);
 
 // Whether what was written also survives a power failure. That waits for the disk, so caches do without.
 enum class Durable { no, yes };
-// Writes a temporary beside the target and renames it. Whatever fails, the old file is as it was and nothing else is left. Where a link points
-// is replaced, not the link; special files are written to as they are.
+// Writes a temporary beside the target and renames it. Whatever fails, the old file is as it was and nothing else is
+// left. Where a link points is replaced, not the link; special files are written to as they are.
 void write_file(const std::string& path, std::string_view text, Durable durable = Durable::yes);
 bool written(int fd, std::string_view text) noexcept;  // all of it, to what is open; otherwise errno says why not
 

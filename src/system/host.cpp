@@ -54,8 +54,8 @@ std::string own_group(const std::string& root, const std::string& controller) {
   return "/";
 }
 
-// The folders that may limit us, from our own cgroup to the root of its hierarchy. Inside a container the path in /proc/self/cgroup may lie
-// outside what is mounted, so the root counts too.
+// The folders that may limit us, from our own cgroup to the root of its hierarchy. Inside a container the path in
+// /proc/self/cgroup may lie outside what is mounted, so the root counts too.
 template <class F> void for_each_group(const std::string& root, const std::string& controller, const F& f) {
   std::string mount = root + "/sys/fs/cgroup" + (controller.empty() ? "" : "/" + controller);
   std::string path = own_group(root, controller);

@@ -5,7 +5,8 @@
 namespace sinter {
 namespace {
 
-// The few declarations of nvml.h that are needed, so that it is not: the library comes with the driver, not the toolkit.
+// The few declarations of nvml.h that are needed, so that it is not: the library comes with the driver, not the
+// toolkit.
 using Device = void*;
 enum : unsigned { clock_sm = 1, clock_memory = 2, temperature_gpu = 0 };
 

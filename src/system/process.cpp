@@ -26,7 +26,8 @@ constexpr double forever = std::numeric_limits<double>::infinity();
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// The child puts its own in place of 0, 1 and 2. Pipes take those numbers if this process was started with one of them closed.
+// The child puts its own in place of 0, 1 and 2. Pipes take those numbers if this process was started with one of them
+// closed.
 int beyond_standard(int fd) {
   if (fd > STDERR_FILENO) return fd;
   int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -80,8 +81,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
-// What the child is to become. All of it is made before the fork: in the child of a program with threads any lock may be held for ever, the
-// allocator's too, so that only async-signal-safe calls are allowed.
+// What the child is to become. All of it is made before the fork: in the child of a program with threads any lock may
+// be held for ever, the allocator's too, so that only async-signal-safe calls are allowed.
 struct Image {
   std::vector<char*> places, argv, envp;
   pid_t parent;
@@ -177,8 +178,8 @@ bool ChildProcess::has_ended() {
 }
 
 std::optional<ProcessResult> ChildProcess::wait(double timeout_s) {
-  // Output wakes us, and so does its end, which is nearly always the child's. Only in between do we look now and then: a child may close its
-  // stdout and stay, or leave it open to children of its own.
+  // Output wakes us, and so does its end, which is nearly always the child's. Only in between do we look now and then:
+  // a child may close its stdout and stay, or leave it open to children of its own.
   constexpr double first_look_s = 1e-3, longest_look_s = 0.05;
   double end = now_s() + timeout_s, look = first_look_s;
   while (!has_ended()) {

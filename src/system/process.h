@@ -26,8 +26,8 @@ struct ProcessResult {
 // Runs a program (found on PATH) with an empty standard input, and waits.
 ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
 
-// A program that runs beside us. It is killed with this object, and by the kernel when the thread that started it ends, so start it on one
-// that stays. It belongs to our process group: Ctrl-C reaches it too.
+// A program that runs beside us. It is killed with this object, and by the kernel when the thread that started it ends,
+// so start it on one that stays. It belongs to our process group: Ctrl-C reaches it too.
 class ChildProcess {
  public:
   explicit ChildProcess(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
@@ -36,8 +36,9 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }  // 0 if it could not be started
-  // Waits until it has ended, or for so long: then there is no result yet. A child whose output is collected stands still when the pipe is
-  // full (64 KiB) and nobody waits. What children of its own write after its end is not collected.
+  // Waits until it has ended, or for so long: then there is no result yet. A child whose output is collected stands
+  // still when the pipe is full (64 KiB) and nobody waits. What children of its own write after its end is not
+  // collected.
   std::optional<ProcessResult> wait(double timeout_s);
   ProcessResult wait();
   void kill(int signal);               // nothing if it has ended

@@ -5,8 +5,8 @@
 namespace sinter {
 
 // To be called first in a program. A closed standard stream gets a place holder, or the next opened file would take its
-// number and be mixed with messages. A reader that goes away, or a file that grows too large, no longer ends the process
-// in mid-run.
+// number and be mixed with messages. A reader that goes away, or a file that grows too large, no longer ends the
+// process in mid-run.
 void set_up_streams();
 
 // Results. A failure is an Error; but a reader that has gone (`| head -1`) ends the process quietly, by SIGPIPE, as it

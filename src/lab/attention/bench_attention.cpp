@@ -15,8 +15,8 @@ bool comparable(const AttentionConfig& a, const AttentionConfig& b) {
   return x == y;
 }
 
-// Written ahead of each pass on a GPU: it takes the device longer than the host needs to submit a pass, so that the events
-// see no launch gaps; it also empties the caches, as between the layers of a model.
+// Written ahead of each pass on a GPU: it takes the device longer than the host needs to submit a pass, so that the
+// events see no launch gaps; it also empties the caches, as between the layers of a model.
 constexpr int64_t ahead_bytes = int64_t(512) << 20;
 
 class AttentionCase : public Case {

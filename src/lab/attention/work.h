@@ -23,7 +23,8 @@ class AttentionWork {
  public:
   AttentionWork(const AttentionConfig& config, DeviceType where);
   // One pass: forward, and unless the pass is forward alone, backward. `mark` is called as a phase has been
-  // submitted; after forward, what backward needs is held. Compiled, both phases are one trace, cut by a look at the clock.
+  // submitted; after forward, what backward needs is held. Compiled, both phases are one trace, cut by a look at the
+  // clock.
   void run(const Trainer::Mark& mark = {});
   int64_t grad_bytes() const;  // of o's gradient, as allocated
   // Of q, k, v and, compiled, what the plan keeps from forward for backward; the arena itself is there all the time.

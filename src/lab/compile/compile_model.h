@@ -1,5 +1,5 @@
-// What compiling a model's pass does: calls, bytes and memory before and after each compiler pass. Nothing is run, and no
-// GPU is needed.
+// What compiling a model's pass does: calls, bytes and memory before and after each compiler pass. Nothing is run, and
+// no GPU is needed.
 #pragma once
 #include "lab/output.h"
 #include "lab/sweep.h"

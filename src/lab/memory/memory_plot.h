@@ -1,5 +1,5 @@
-// The memory timeline as a picture: who held how much memory, when. The HTML page (pages/memory_timeline.html) shows every
-// allocation and is explored with the mouse; the SVG shows categories and stands still.
+// The memory timeline as a picture: who held how much memory, when. The HTML page (pages/memory_timeline.html) shows
+// every allocation and is explored with the mouse; the SVG shows categories and stands still.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,10 +19,12 @@ namespace sinter::lab {
 //   phases                 [{name, begin, end}]
 //   ranges                 [{name, parent, kind: module | phase | op, file, line}]; the root has no name and parent -1
 //   begin, end, bytes, address, category, range, tensor
-//                          one value per allocation; end is null where it was still held at the end, tensor -1 without one
+//                          one value per allocation; end is null where it was still held at the end, tensor -1 without
+// one
 //   reserved               [[time, bytes]]: memory taken from the device, from that time on
 //
-// At equal times frees of older allocations count as earlier than new allocations, and those in the order of the columns.
+// At equal times frees of older allocations count as earlier than new allocations, and those in the order of the
+// columns.
 
 // One file that asks for nothing from anywhere: the page with the timeline, and below it the preamble and the tables.
 std::string memory_timeline_html(const Json& timeline, const std::vector<std::string>& preamble,

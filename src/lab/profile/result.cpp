@@ -143,7 +143,8 @@ class Analysis {
     }
     double between = 0, launch_ns = 0;
     for (double ms : p_.device_ms) between += ms;
-    // A launch is the call that something on the device came of: one, even where the runtime's call contains the driver's.
+    // A launch is the call that something on the device came of: one, even where the runtime's call contains the
+    // driver's.
     std::set<uint32_t> started;
     for (const Activity& a : p_.trace.device) started.insert(a.correlation);
     int64_t launches = 0;

@@ -108,7 +108,8 @@ Table answers(const Json& r) {
   return t;
 }
 
-// The parts of a recorded pass: their kernels' times, less what ran at the same time, and what nothing ran in, make up the wall clock.
+// The parts of a recorded pass: their kernels' times, less what ran at the same time, and what nothing ran in, make up
+// the wall clock.
 Table where_it_goes(const Json& r) {
   double wall = r.at("wall_ms"), recorded = r.at("profiled_mean_ms"), busy = r.at("device_time").at("busy_ms"),
          sum = r.at("attribution").at("total_ms"), floor = r.value("floor_ms", 0.0);
