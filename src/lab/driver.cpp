@@ -45,7 +45,9 @@ class Loop {
       for (Group& g : e_.groups)
         if (!run_group(g)) break;
     } catch (...) {
-      if (!record_["results"].empty()) write();
+      in_spite_of_it([&] {
+        if (!record_["results"].empty()) write();
+      });
       throw;
     }
     if (!record_["results"].empty() || !interrupted()) write();
@@ -57,6 +59,14 @@ class Loop {
   }
 
  private:
+  // After a failure: what can be saved is, and another failure on the way does not take the place of the first.
+  template <class F> static void in_spite_of_it(const F& f) {
+    try {
+      f();
+    } catch (...) {
+    }
+  }
+
   struct Running {
     Case& work;
     Json instead = nullptr;  // its row where it does not fit
@@ -76,7 +86,7 @@ class Loop {
     try {
       going = run_turns(running, g.in_turns && running.size() > 1 ? 2 : 1);
     } catch (...) {
-      collect(running);
+      in_spite_of_it([&] { collect(running); });
       throw;
     }
     collect(running);

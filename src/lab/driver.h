@@ -28,8 +28,8 @@ class Case {
   virtual std::string outcome(const Json& row) const;  // for people, when it is finished
   virtual std::string doubt() {
     return "";
-  }  // why its result cannot be believed; then it is forgotten and measured again
-  virtual void forget() {}
+  }                         // why its result cannot be believed; then it is forgotten and measured again
+  virtual void forget() {}  // rows() still has it if nothing takes its place
   virtual std::vector<std::string> notes() const { return {}; }  // for the record's notes
 };
 

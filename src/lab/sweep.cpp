@@ -60,8 +60,9 @@ void check_run(const MeasuredRun& c, const SweepOptions& o) {
   check_range("warmup", c.warmup, 0, 1000000);
   check_range("steps", c.steps, 1, 1000000);
   check(c.memory_budget >= 0, "--memory-budget must not be negative, and is {} GiB; 0 means no limit", c.memory_budget);
-  check(c.lr >= 0, "--lr must not be negative, and is {}", c.lr);
-  check(c.clip >= 0, "--clip must not be negative, and is {}; 0 means no clipping", c.clip);
+  double lr = c.adamw.learning_rate, clip = c.adamw.max_norm;
+  check(lr >= 0, "--lr must not be negative, and is {}", lr);
+  check(clip >= 0, "--clip must not be negative, and is {}; 0 means no clipping", clip);
   check(m.norm_eps > 0 && m.rope_theta > 0, "--norm-eps and --rope-theta must be positive, not {} and {}", m.norm_eps,
         m.rope_theta);
   validate(m);
@@ -214,7 +215,7 @@ std::vector<MeasuredRun> expand(const SweepOptions& o, const std::optional<Devic
                   run.model = model, run.batch = batch, run.device = device;
                   run.precision = precision_named(dtype), run.pass = pass_named(pass), run.mode = mode_named(mode);
                   run.passes = passes, run.memory_budget = mode == "eager" ? 0 : o.memory_budget.value_or(0);
-                  run.seed = uint64_t(*o.seed), run.lr = *o.lr, run.clip = *o.clip;
+                  run.seed = uint64_t(*o.seed), run.adamw.learning_rate = *o.lr, run.adamw.max_norm = *o.clip;
                   run.accumulate = o.accumulate.value_or(1);
                   run.warmup = warmup, run.steps = *o.steps, run.no_tune = o.no_tune.value_or(false);
                   choose(run, on, attention_named(attention), o.deterministic.value_or(false));

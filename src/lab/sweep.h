@@ -37,8 +37,8 @@ struct MeasuredRun : RunConfig {
     f("warmup", c.warmup);
     f("steps", c.steps);
     f("seed", c.seed);
-    f("lr", c.lr);
-    f("clip", c.clip);
+    f("lr", c.adamw.learning_rate);
+    f("clip", c.adamw.max_norm);
     f("rope_theta", m.rope_theta);
     f("norm_eps", m.norm_eps);
   }

@@ -39,9 +39,6 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
   o.precision = precision;
   o.device = where;
   o.seed = seed;
-  AdamWOptions adamw;
-  adamw.learning_rate = lr;
-  adamw.max_norm = clip;
   o.optimizer = make_adamw(adamw);
   if (mode == Mode::compiled) {
     o.compiled = compile::passes_named(passes);

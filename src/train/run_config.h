@@ -25,7 +25,7 @@ struct RunConfig {
   std::string passes = "all";  // of the compiler, as compile::passes_named takes them
   double memory_budget = 0;    // GiB that a compiled pass may take; 0: no limit
   uint64_t seed = 0;
-  double lr = 1e-4, clip = 0;
+  AdamWOptions adamw{{.learning_rate = 1e-4}};
   std::string attention_why;  // how model.attention came to be
   int64_t accumulate = 1;     // micro-batches of `batch` sequences that make a step
 

@@ -45,7 +45,7 @@ Outcome train(DeviceType device, const char* dtype, Mode mode, AttentionKind kin
   RunConfig c;
   c.model.d_model = 32, c.model.d_ff = 32, c.model.layers = 1, c.model.heads = 2, c.model.vocab = 97, c.model.ctx = ctx;
   c.model.attention = {kind, true, 0};
-  c.batch = 2, c.device = device, c.precision = precision_named(dtype), c.mode = mode, c.lr = 1e-3;
+  c.batch = 2, c.device = device, c.precision = precision_named(dtype), c.mode = mode, c.adamw.learning_rate = 1e-3;
   Workload work(c, device, make);
   Outcome out;
   for (int i = 0; i < 10; ++i) {

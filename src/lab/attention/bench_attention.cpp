@@ -45,8 +45,8 @@ class AttentionCase : public Case {
     return true;
   }
   Json rows() override {
-    if (!measurement_) return Json::array();
-    return Json::array({attention_result(config_, need_, *measurement_, *peaks_)});
+    const std::optional<AttentionMeasurement>& m = measurement_ ? measurement_ : doubted_;
+    return m ? Json::array({attention_result(config_, need_, *m, *peaks_)}) : Json::array();
   }
   std::string outcome(const Json& r) const override {
     if (r["status"] == "oom") return Case::outcome(r);
@@ -60,14 +60,14 @@ class AttentionCase : public Case {
     peaks_->confirm_product(config_.precision.name);
     return doubt_of(config_, *measurement_, rate());
   }
-  void forget() override { measurement_.reset(); }
+  void forget() override { doubted_ = std::exchange(measurement_, std::nullopt); }
 
  private:
   AttentionConfig config_;
   const AttentionBenchOptions& options_;
   std::shared_ptr<plan::Peaks> peaks_;
   AttentionNeed need_;
-  std::optional<AttentionMeasurement> measurement_;
+  std::optional<AttentionMeasurement> measurement_, doubted_;
 };
 
 }  // namespace

@@ -38,8 +38,8 @@ class ModelCase : public Case {
     return true;
   }
   Json rows() override {
-    if (!measurement_) return Json::array();
-    return Json::array({result_of(config_, need_, *measurement_, *peaks_)});
+    const std::optional<Measurement>& m = measurement_ ? measurement_ : doubted_;
+    return m ? Json::array({result_of(config_, need_, *m, *peaks_)}) : Json::array();
   }
   std::string outcome(const Json& r) const override {
     if (r["status"] == "oom") return Case::outcome(r);
@@ -54,14 +54,14 @@ class ModelCase : public Case {
     peaks_->confirm_product(dtype);
     return doubt_of(need_, *measurement_, peaks_->product(dtype));
   }
-  void forget() override { measurement_.reset(); }
+  void forget() override { doubted_ = std::exchange(measurement_, std::nullopt); }
 
  private:
   MeasuredRun config_;
   std::shared_ptr<plan::Peaks> peaks_;
   const MakeModel& make_model_;
   plan::Prediction need_;
-  std::optional<Measurement> measurement_;
+  std::optional<Measurement> measurement_, doubted_;
 };
 
 // What would be needed; nothing is run.

@@ -92,8 +92,8 @@ class PeerCase : public Case {
     add("--warmup", c.warmup);
     add("--steps", c.steps);
     add("--seed", c.seed);
-    add("--lr", c.lr);
-    add("--clip", c.clip);
+    add("--lr", c.adamw.learning_rate);
+    add("--clip", c.adamw.max_norm);
     add("--rope-theta", c.model.rope_theta);
     add("--norm-eps", c.model.norm_eps);
     add("--threads", work_.threads.value_or(cpu_backend().info().multiprocessors));
