@@ -20,17 +20,23 @@ struct Turn {
 class Case {
  public:
   virtual ~Case() = default;
-  virtual std::string text() const = 0;  // for people: "small, batch 4, ctx 256, bf16, flash attention, step"
-  virtual plan::Fit fit() { return {true, 0, "", ""}; }                      // asked before its group runs
-  virtual Json does_not_fit(const std::string& reason, int64_t free_bytes);  // the row in its place
-  virtual bool run(const Turn& turn, Progress& progress) = 0;                // false: interrupted
-  virtual Json rows() = 0;                             // of the turns that were finished; may be none
-  virtual std::string outcome(const Json& row) const;  // for people, when it is finished
-  virtual std::string doubt() {
-    return "";
-  }                         // why its result cannot be believed; then it is forgotten and measured again
-  virtual void forget() {}  // rows() still has it if nothing takes its place
-  virtual std::vector<std::string> notes() const { return {}; }  // for the record's notes
+  // For people: "small, batch 4, ctx 256, bf16, flash attention, step".
+  virtual std::string text() const = 0;
+  // Asked before its group runs; what does not fit is not run, and has this row in its place.
+  virtual plan::Fit fit() { return {true, 0, "", ""}; }
+  virtual Json does_not_fit(const std::string& reason, int64_t free_bytes);
+  // Its share of the passes. False: interrupted.
+  virtual bool run(const Turn& turn, Progress& progress) = 0;
+  // The results of the turns that were finished; there may be none.
+  virtual Json rows() = 0;
+  // For people, of a result.
+  virtual std::string outcome(const Json& row) const;
+  // Why its result cannot be believed, or nothing. If so, it forgets it and is run again; rows() still has it if nothing
+  // takes its place.
+  virtual std::string doubt() { return ""; }
+  virtual void forget() {}
+  // For the record's notes.
+  virtual std::vector<std::string> notes() const { return {}; }
 };
 
 // A case that has nothing to repeat or to predict: it makes its rows.
