@@ -18,7 +18,7 @@ cmake = cmake --preset $(1) $(2) && sh tools/timed.sh "build ($(1))" cmake --bui
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-20s%s\n", $$1, $$2}'
 
-setup:           ## install the Debian/Ubuntu packages that are missing (no root, no network if none is)
+setup:           ## install the Debian/Ubuntu packages that are missing
 	@sh tools/setup.sh
 
 build:           ## → build/sinter

@@ -1,6 +1,6 @@
 // What the CPU's multipliers can do at most: fp32 multiply-adds from registers to registers, on every thread. No
 // product that multiplies every pair can be faster, so this is what bounds a step whose GEMMs are most of its work
-// (docs/results, "CPU: compiled").
+// (docs/results/cpu.md).
 #include <benchmark/benchmark.h>
 #include <thread>
 
