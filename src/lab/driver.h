@@ -31,8 +31,8 @@ class Case {
   virtual Json rows() = 0;
   // For people, of a result.
   virtual std::string outcome(const Json& row) const;
-  // Why its result cannot be believed, or nothing. If so, it forgets it and is run again; rows() still has it if nothing
-  // takes its place.
+  // Why its result cannot be believed, or nothing. If so, it forgets it and is run again; rows() still has it if
+  // nothing takes its place.
   virtual std::string doubt() { return ""; }
   virtual void forget() {}
   // For the record's notes.
