@@ -74,6 +74,9 @@ tidy_check() {  # tidy_check SECONDS: the files on stdin, for at most so long
   grep '\.cpp$' | while IFS= read -r file; do
     grep -q "\"file\": \"$root/$file\"" build/compile_commands.json && echo "$file" || true
   done > "$work/files"
+  # GCC's precompiled headers are nothing that clang can read.
+  sed 's| -fpch-preprocess||g; s| -include [^ ]*cmake_pch.hxx||g' build/compile_commands.json \
+    > "$work/compile_commands.json"
   deadline=$(($(date +%s) + $1))
   # What clang lacks and GCC has: __builtin_shuffle; before 15, on x86: _Float16 without AVX512-FP16,
   # and the names of x86-64 levels.
@@ -86,7 +89,7 @@ tidy_check() {  # tidy_check SECONDS: the files on stdin, for at most so long
     left=$((deadline - $(date +%s)))
     [ "$left" -gt 0 ] || { echo FILE >> "$work/late"; exit 0; }
     status=0
-    timeout "$left" "$tidy" -p build --quiet --extra-arg=-Wno-unknown-warning-option $extra FILE \
+    timeout "$left" "$tidy" -p "$work" --quiet --extra-arg=-Wno-unknown-warning-option $extra FILE \
       > "$work/$$" 2>/dev/null || status=$?
     [ "$status" -ne 124 ] || { echo FILE >> "$work/late"; exit 0; }
     [ "$status" -eq 0 ] || { cat "$work/$$"; exit 1; }' < "$work/files" || result=1

@@ -167,8 +167,9 @@ run="$shape --device cpu --dtype bf16 --warmup 1 --steps 3"
 "$SINTER" bench model $run --mode eager,compiled --json "$work/b.json" > "$work/bench.txt" 2> /dev/null
 for text in 'eager ' 'compiled ' 'speed-up' 'floor ms' '× floor' 'Before the first timed pass' 'first run ms' \
     'compile time ms'; do has "$work/bench.txt" "$text"; done
-for field in '"mode": "eager"' '"mode": "compiled"' '"passes": "all"' '"trace_ms"' '"arena_bytes"'; do has \
-    "$work/b.json" "$field"; done
+for field in '"mode": "eager"' '"mode": "compiled"' '"passes": "all"' '"trace_ms"' '"arena_bytes"'; do
+  has "$work/b.json" "$field"
+done
 [ "$(grep -c '"loss":' "$work/b.json")" -eq 2 ] || fail "bench model: not two losses"
 [ "$(grep '"loss":' "$work/b.json" | sort -u | wc -l)" -eq 1 ] || fail \
     "compiled has another loss: $(grep '"loss":' "$work/b.json")"
