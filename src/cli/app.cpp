@@ -11,7 +11,6 @@
 #include "cli/misuse.h"
 #include "core/error.h"
 #include "lab/machine.h"
-#include "lab/record.h"
 #include "nn/transformer.h"
 #include "system/build_info.h"
 #include "system/json.h"
@@ -45,22 +44,6 @@ sinter --help lists every command; sinter doctor checks this machine.
 )",
                               lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason())));
   return 0;
-}
-
-// sinter show RECORD
-lab::Command show_command(std::shared_ptr<std::string> record) {
-  auto declare = [record](lab::Flags& flags, const lab::Program&) -> lab::Command::Run {
-    auto output = std::make_shared<lab::OutputOptions>();
-    lab::add_output_flags(flags, *output, lab::Plot::yes);
-    return [record, output] {
-      output->reads = {{"show", *record}};
-      lab::check_output(*output);
-      lab::write_output(*output, lab::read_record(*record));
-      return 0;
-    };
-  };
-  return {"show", "render a record again, without running anything",
-          "Examples:\n  sinter show out.json\n  sinter show out.json --table out.md --plot out.html", declare, nullptr};
 }
 
 // The commands of the laboratory as subcommands: "bench model" is `model` below `bench`.
@@ -146,6 +129,11 @@ int parse_and_run(int argc, char** argv, const lab::Program& program) {
   commands.add(show_command(record))
       .add_option("record", *record, "a file that --json wrote")
       ->type_name("RECORD")
+      ->required();
+  auto words = std::make_shared<std::vector<std::string>>();
+  commands.add(launch_command(words))
+      .add_option("command", *words, "a command of sinter, or any program, with its arguments")
+      ->type_name("-- COMMAND …")
       ->required();
   try {
     app.parse(argc, argv);

@@ -88,12 +88,14 @@ struct Image {
   pid_t parent;
   int nothing;  // /dev/null
   int output;   // -1: ours
-  bool quiet;
+  int errors;   // likewise
+  bool own_group;
   int failure;  // where errno goes if it cannot be
 };
 
 [[noreturn]] void become(const Image& image) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (image.own_group) setpgid(0, 0);
   if (getppid() != image.parent) _exit(127);  // the parent ended before we had asked
   // What we ignore or hold back, it should not: it could not be stopped.
   sigset_t none;
@@ -101,7 +103,7 @@ struct Image {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   for (int s : {SIGTERM, SIGCHLD, SIGPIPE, SIGXFSZ}) signal(s, SIG_DFL);
   bool ready = dup2(image.nothing, STDIN_FILENO) >= 0 && (image.output < 0 || dup2(image.output, STDOUT_FILENO) >= 0) &&
-               (!image.quiet || dup2(image.nothing, STDERR_FILENO) >= 0);
+               (image.errors < 0 || dup2(image.errors, STDERR_FILENO) >= 0);
   int error = ready ? ENOENT : errno;
   for (size_t i = 0; ready && image.places[i]; ++i) {
     execve(image.places[i], image.argv.data(), image.envp.data());
@@ -125,14 +127,17 @@ int failure_of(int fd) {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const ProcessOptions& options) {
   check(!arguments.empty(), "a process needs the name of a program");
-  std::vector<std::string> places = places_of(arguments[0]), environment = environment_with(options.environment);
+  std::vector<std::string> places = places_of(options.program.empty() ? arguments[0] : options.program),
+                           environment = environment_with(options.environment);
   Pipe failure;
-  Image image{pointers(places), pointers(arguments), pointers(environment), getpid(), -1, -1,
-              options.quiet,    failure.write};
+  Image image{pointers(places),  pointers(arguments), pointers(environment), getpid(), -1, -1, -1,
+              options.own_group, failure.write};
   image.nothing = beyond_standard(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (options.quiet) image.errors = image.nothing;
   if (options.collect_output) {
     Pipe output;
     output_ = output.read, image.output = output.write;
+    if (options.collect_errors) image.errors = output.write;
     fcntl(output_, F_SETFL, O_NONBLOCK);
   }
   pid_ = fork();
@@ -143,6 +148,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Proc
   if (image.output >= 0) close(image.output);
   int error = pid_ < 0 ? fork_error : failure_of(failure.read);
   close(failure.read);
+  own_group_ = options.own_group;
   if (error == 0) return;
   if (pid_ > 0)
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
@@ -152,7 +158,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Proc
 }
 
 ChildProcess::~ChildProcess() {
-  if (!ended_) kill(SIGKILL), wait();
+  if (!ended_ || own_group_) kill(SIGKILL);
+  if (!ended_) wait();
   if (output_ >= 0) close(output_);
 }
 
@@ -164,6 +171,11 @@ bool ChildProcess::read_output() {
     else if (n == 0) return false;
     else if (errno != EINTR) return errno == EAGAIN;
   }
+}
+
+std::string ChildProcess::take_output() {
+  if (output_ >= 0 && !read_output()) close(std::exchange(output_, -1));
+  return std::exchange(result_.output, "");
 }
 
 bool ChildProcess::has_ended() {
@@ -200,7 +212,8 @@ std::optional<ProcessResult> ChildProcess::wait(double timeout_s) {
 ProcessResult ChildProcess::wait() { return *wait(forever); }
 
 void ChildProcess::kill(int signal) {
-  if (!has_ended()) ::kill(pid_, signal);
+  if (own_group_ && pid_ > 0) ::kill(-pid_, signal);
+  else if (!has_ended()) ::kill(pid_, signal);
 }
 
 ProcessResult ChildProcess::stop(double grace_s) {

@@ -11,10 +11,13 @@ namespace sinter {
 struct ProcessOptions {
   // What differs from our own environment: variables to set, or to remove where there is no value.
   std::vector<std::pair<std::string, std::optional<std::string>>> environment = {};
-  bool collect_output = true;  // stdout is collected; otherwise it is ours
-  bool quiet = false;          // stderr is dropped; otherwise it is ours
-  double timeout_s = 0;        // run_process: then the child is stopped; 0: never
-  double grace_s = 5;          // between asking it to stop and killing it
+  std::string program = {};     // the file to run where the first argument is only what it is called
+  bool collect_output = true;   // stdout is collected; otherwise it is ours
+  bool collect_errors = false;  // and stderr with it
+  bool quiet = false;           // stderr is dropped; otherwise it is ours
+  bool own_group = false;       // a process group of its own: signals reach its children too, but Ctrl-C reaches none
+  double timeout_s = 0;         // run_process: then the child is stopped; 0: never
+  double grace_s = 5;           // between asking it to stop and killing it
 };
 
 struct ProcessResult {
@@ -36,12 +39,14 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }  // 0 if it could not be started
+  // What it has written since this was last asked; wait() and this share what is collected.
+  std::string take_output();
   // Waits until it has ended, or for so long: then there is no result yet. A child whose output is collected stands
   // still when the pipe is full (64 KiB) and nobody waits. What children of its own write after its end is not
   // collected.
   std::optional<ProcessResult> wait(double timeout_s);
   ProcessResult wait();
-  void kill(int signal);               // nothing if it has ended
+  void kill(int signal);               // nothing if it has ended; a group, also after its first process has
   ProcessResult stop(double grace_s);  // SIGTERM, and SIGKILL after so long
 
  private:
@@ -50,6 +55,7 @@ class ChildProcess {
 
   pid_t pid_ = 0;
   int output_ = -1;  // our end of the pipe
+  bool own_group_ = false;
   bool ended_ = false;
   ProcessResult result_;
 };

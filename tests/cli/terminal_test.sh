@@ -38,6 +38,7 @@ for COLUMNS in 80 100; do
   fits memory model --predict --size xl,2.7B --dtype bf16
   fits compile model ${shape#--device cpu} --device cuda --dtype bf16 --explain
   fits precision --device cpu
+  fits doctor
 done
 fits bench model $shape $run --ablate
 for text in 'compiled: none' '+ constants' '+ plan'; do has "$work/out.txt" "$text"; done

@@ -149,8 +149,13 @@ View doctor_view(const Json& record) {
                        {"found", true, 0, Column::wrap},
                        {"what that means", true, 0, Column::wrap}};
   peaks.title = "Measured peaks";
-  peaks.columns = {{"device", true}, {"what", true},    {"measured"}, {"datasheet"},
-                   {"reached"},      {"samples", true}, {"", true}};
+  peaks.columns = {{"device", true},
+                   {"what", true},
+                   {"measured"},
+                   {"datasheet", false, 2},
+                   {"reached", false, 1},
+                   {"samples", true, 0, Column::wrap},
+                   {"", true}};
   for (const Json& r : record.at("results")) {
     if (r.at("section") == "device") {
       bool has = r.contains("memory_bytes");

@@ -1,0 +1,98 @@
+#!/bin/sh
+# sinter launch: what ranks are told, who writes where, and that no rank outlives one that fails.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export SINTER_CACHE_DIR="$work/cache"
+unset SINTER_THREADS OMP_NUM_THREADS
+fail() { echo "FAILED: $*"; exit 1; }
+has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2: $(cat "$1")"; }
+
+# launched CODE SECONDS ARGUMENTS…: launch ends with that code, in that time, and leaves nothing behind.
+launched() {
+  code=$1 most=$2
+  shift 2
+  got=0 start=$(date +%s)
+  MARK=$work "$SINTER" launch "$@" > "$work/out" 2> "$work/err" || got=$?
+  took=$(($(date +%s) - start))
+  [ "$got" -eq "$code" ] || fail "launch $*: exit code $got, not $code: $(cat "$work/err")"
+  [ "$took" -le "$most" ] || fail "launch $*: took $took s, more than $most"
+  left=$(grep -lsF "MARK=$work" /proc/[0-9]*/environ || true)
+  [ -z "$left" ] || fail "launch $*: left $left"
+}
+
+# Rank 0 has stdout to itself; the others' lines carry their rank, whichever stream they were written to.
+launched 0 20 -n 3 -- sh -c 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR"; echo oh >&2'
+[ "$(cat "$work/out")" = "0/3 0/3 127.0.0.1" ] || fail "rank 0 wrote $(cat "$work/out")"
+for line in '[rank 1] 1/3 1/3 127.0.0.1' '[rank 2] 2/3 2/3 127.0.0.1' '[rank 1] oh'; do has "$work/err" "$line"; done
+launched 0 20 -n 2 -- sh -c 'printf "no newline"'
+has "$work/err" '[rank 1] no newline'
+launched 0 20 -n 2 -- sh -c 'echo "$MASTER_PORT" > "$MARK/port.$RANK"'
+cmp "$work/port.0" "$work/port.1" || fail "the ranks have different ports"
+[ "$(cat "$work/port.0")" -gt 0 ] || fail "no port"
+cores=$(nproc)
+launched 0 20 -n "$cores" -- sh -c 'echo "$SINTER_THREADS $OMP_NUM_THREADS"'
+has "$work/out" '1 1'
+launched 0 20 -n 1 --threads 3 --master-port 12345 -- sh -c 'echo "$SINTER_THREADS $MASTER_PORT"'
+has "$work/out" '3 12345'
+SINTER_THREADS=2 "$SINTER" launch -n 2 -- sh -c 'echo "$SINTER_THREADS"' > "$work/out" 2> /dev/null
+has "$work/out" 2
+
+# A command of sinter's own is run by this very program, under that name; options after -- are its own.
+launched 0 60 -n 2 -- bench model --device cpu --size tiny --ctx 16 --dry-run --json "$work/r.json"
+has "$work/r.json" '"command": "bench model"'
+has "$work/err" '[rank 1] '
+"$SINTER" launch -n 1 -- bench model --device cpu --size tiny --steps 100000 > /dev/null 2>&1 &
+launcher=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  child=$(cat /proc/$launcher/task/$launcher/children 2> /dev/null || true)
+  [ -z "$child" ] || break
+  sleep 0.2
+done
+name=$(tr '\0' ' ' < /proc/${child% }/cmdline)
+[ "$name" = "sinter bench model --device cpu --size tiny --steps 100000 " ] || fail "the child is called $name"
+# Killed without a word, it takes its ranks along.
+kill -9 $launcher
+wait $launcher 2> /dev/null || true
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  [ -d /proc/${child% } ] || break
+  sleep 0.2
+done
+[ ! -d /proc/${child% } ] || fail "a rank outlived the launcher"
+
+# One that fails ends all within five seconds, and is named; also where the others do not listen.
+launched 5 5 -n 3 -- sh -c '[ $RANK = 1 ] && exit 1; sleep 100'
+has "$work/err" 'rank 1 ended with exit code 1'
+launched 5 5 -n 3 -- sh -c '[ $RANK = 2 ] && kill -9 $$; sleep 100'
+has "$work/err" 'rank 2 was ended by signal 9 (Killed)'
+launched 5 5 -n 2 -- sh -c '[ $RANK = 0 ] && kill -SEGV $$; sleep 100'
+has "$work/err" 'rank 0 was ended by signal 11'
+launched 5 5 -n 2 -- sh -c 'trap "" TERM; [ $RANK = 1 ] && exit 7; sleep 100 & wait; sleep 100'
+has "$work/err" 'rank 1 ended with exit code 7'
+launched 5 5 -n 2 -- "$work/no-such-program"
+has "$work/err" 'No such file'
+launched 2 20 -n 2 -- bench model --size huge
+has "$work/err" 'huge'
+
+# Ctrl-C and SIGTERM.
+for signal in INT TERM; do
+  code=0
+  MARK=$work timeout --foreground --preserve-status -s $signal 1 "$SINTER" launch -n 2 -- sleep 100 2> "$work/err" || code=$?
+  [ "$code" -eq 130 ] || fail "SIG$signal ends launch with $code, not 130"
+  left=$(grep -lsF "MARK=$work" /proc/[0-9]*/environ || true)
+  [ -z "$left" ] || fail "SIG$signal: left $left"
+done
+
+refused() {  # refused WORDS ARGUMENTS…
+  words=$1
+  shift
+  launched 2 5 "$@"
+  has "$work/err" "$words"
+}
+refused '-n must be between 1 and 1024' -n 0 -- true
+refused '-n must be between 1 and 1024' -n 5000 -- true
+refused 'not a whole number' -n two -- true
+refused 'launch needs' -n 2
+refused 'not an IPv4 address' --master-addr nowhere -- true
+refused 'between 1 and 65535' --master-port 70000 -- true
+echo "launch is as it should be"
