@@ -30,7 +30,7 @@ std::optional<std::string> torch_version(const std::string& python) {
 }
 
 Json peer_reply(const std::vector<std::string>& command, std::string& why_not) {
-  ProcessResult p = run_process(command, {.quiet = true});
+  ProcessResult p = run_process(command, {.quiet = true, .until_interrupted = true});
   if (interrupted()) return nullptr;
   Json reply = Json::parse(p.output, nullptr, false);
   if (reply.is_object() && reply.contains("results")) return reply;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/check.h"
+#include "system/signals.h"
 
 extern char** environ;
 
@@ -224,12 +225,18 @@ ProcessResult ChildProcess::stop(double grace_s) {
 }
 
 ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options) {
+  constexpr double look_s = 0.1;
   ChildProcess child(arguments, options);
-  if (std::optional<ProcessResult> result = child.wait(options.timeout_s > 0 ? options.timeout_s : forever))
-    return *result;
-  ProcessResult result = child.stop(options.grace_s);
-  result.timed_out = true;
-  return result;
+  double end = options.timeout_s > 0 ? now_s() + options.timeout_s : forever;
+  for (;;) {
+    double left = end - now_s();
+    if (auto result = child.wait(options.until_interrupted ? std::min(left, look_s) : left)) return *result;
+    if (options.until_interrupted && interrupted()) return child.stop(options.grace_s);
+    if (now_s() < end) continue;
+    ProcessResult result = child.stop(options.grace_s);
+    result.timed_out = true;
+    return result;
+  }
 }
 
 std::string own_executable() {

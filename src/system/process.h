@@ -17,7 +17,8 @@ struct ProcessOptions {
   bool quiet = false;           // stderr is dropped; otherwise it is ours
   bool own_group = false;       // a process group of its own: signals reach its children too, but Ctrl-C reaches none
   double timeout_s = 0;         // run_process: then the child is stopped; 0: never
-  double grace_s = 5;           // between asking it to stop and killing it
+  bool until_interrupted = false;  // run_process: it is stopped too when this process is interrupted
+  double grace_s = 5;              // between asking it to stop and killing it
 };
 
 struct ProcessResult {

@@ -69,8 +69,12 @@ class AttentionPeer : public Case {
     Json reply = peer_reply(command, why);
     if (!why.empty())
       note_ = fmt::format("--peer: {}: {}; ours ran alone. --python names another", options_.python, why);
-    if (!reply.is_null())
-      for (const Json& r : reply["results"]) rows_.push_back(result_of(r, reply));
+    try {
+      if (!reply.is_null())
+        for (const Json& r : reply["results"]) rows_.push_back(result_of(r, reply));
+    } catch (const Json::exception& e) {
+      note_ = fmt::format("--peer: its reply is not as expected: {}", message_of(e));
+    }
     return !interrupted();
   }
   Json rows() override { return rows_; }

@@ -28,13 +28,19 @@ Json results_of_child(const Work& work, bool itemise) {
     config["device"] = fmt::format("cuda:{}", backend_of(work.config.device).info().ordinal);
   if (work.threads) config["threads"] = *work.threads;
   Json options = {{"config", config}, {"itemise", itemise}};
-  ProcessResult p = run_process({own_executable(), "bench", "model", "--child", options.dump(), "--json", "-"});
+  ProcessResult p = run_process({own_executable(), "bench", "model", "--child", options.dump(), "--json", "-"},
+                                {.until_interrupted = true});
   Json record = Json::parse(p.output, nullptr, false);
   if (record.is_object() && record.contains("results")) return record["results"];
   if (!interrupted())
     fail_with(ErrorKind::peer, "a fresh sinter process for {} ended with code {} and no record", work.config.text(),
               p.exit_code);
   return Json::array();
+}
+
+std::string median_text(const Json& row) {
+  if (!row.contains("median_ms")) return row.value("status", "");
+  return fmt::format("{} {} ms", row.value("pass", "?"), significant(row["median_ms"].get<double>(), 4));
 }
 
 class ChildCase : public Case {
@@ -46,6 +52,7 @@ class ChildCase : public Case {
     return !interrupted();
   }
   Json rows() override { return rows_; }
+  std::string outcome(const Json& row) const override { return median_text(row); }
 
  private:
   Work work_;
@@ -62,11 +69,16 @@ class PeerCase : public Case {
     std::string why;
     Json reply = peer_reply(command(), why);
     if (!why.empty()) note_ = fmt::format("{}: {}", variant_, why);
-    if (!reply.is_null())
-      for (const Json& theirs : reply["results"]) rows_.push_back(result_of(theirs, reply));
+    try {
+      if (!reply.is_null())
+        for (const Json& theirs : reply["results"]) rows_.push_back(result_of(theirs, reply));
+    } catch (const Json::exception& e) {
+      note_ = fmt::format("{}: its reply is not as expected: {}", variant_, message_of(e));
+    }
     return !interrupted();
   }
   Json rows() override { return rows_; }
+  std::string outcome(const Json& row) const override { return median_text(row); }
   std::vector<std::string> notes() const override {
     return note_.empty() ? std::vector<std::string>{} : std::vector{note_};
   }
@@ -112,6 +124,7 @@ class PeerCase : public Case {
     r.status = theirs.at("status");
     r.reason = theirs.value("reason", "");
     if (theirs.value("peak_bytes", Json()).is_number()) r.peak_bytes = theirs["peak_bytes"];
+    if (theirs.value("parameters", Json()).is_number()) r.parameters = theirs["parameters"];
     if (reply.contains("machine")) r.peer = reply["machine"];
     if (theirs.value("clocks", Json()).is_object()) r.clocks = theirs["clocks"];
     if (r.status != "ok") return r;
