@@ -18,17 +18,31 @@ double attention_flops(const AttentionProblem& c, Pass pass) {
 
 double exp_rate(int multiprocessors, double mhz) { return 16.0 * multiprocessors * mhz * 1e6; }
 
+namespace {
+
+// The CPU widens 16-bit operands, so that its ceiling is that of fp32.
+bool is_widened(const AttentionProblem& c) { return c.device != DeviceType::cuda && c.precision.compute; }
+
+// fp32 out of the tensor cores takes three tf32 products, which is still faster than the plain units.
+bool is_three_products(const AttentionProblem& c) {
+  return c.device == DeviceType::cuda && c.precision.name == "fp32" && c.attention.kind != AttentionKind::naive &&
+         backend_of(c.device).info().compute_capability >= 80;
+}
+
+}  // namespace
+
+void confirm_rates(const AttentionProblem& c, plan::Peaks& peaks) {
+  peaks.confirm_product(c.precision.name);
+  if (is_widened(c)) peaks.confirm_product("fp32");
+  if (is_three_products(c)) peaks.confirm_product("tf32");
+}
+
 UnitRates rates_of(const AttentionProblem& c, plan::Peaks& peaks) {
   UnitRates r{peaks.product(c.precision.name), 0};
-  if (c.device != DeviceType::cuda) {
-    // The CPU widens 16-bit operands, so that its ceiling is that of fp32.
-    if (c.precision.compute) r.product = std::max(r.product, peaks.product("fp32"));
-    return r;
-  }
+  if (is_widened(c)) r.product = std::max(r.product, peaks.product("fp32"));
+  if (is_three_products(c)) r.product = std::max(r.product, peaks.product("tf32") / 3);
+  if (c.device != DeviceType::cuda) return r;
   DeviceInfo info = backend_of(c.device).info();
-  // fp32 out of the tensor cores takes three tf32 products, which is still faster than the plain units.
-  if (c.precision.name == "fp32" && c.attention.kind != AttentionKind::naive && info.compute_capability >= 80)
-    r.product = std::max(r.product, peaks.product("tf32") / 3);
   r.exps = exp_rate(info.multiprocessors, gpu_clocks(info.uuid).value("sm_max_mhz", 0.0));
   return r;
 }

@@ -36,6 +36,7 @@ struct UnitRates {
   double exps = 0;     // exponentials per second: 16 per clock and multiprocessor at the GPU's highest clock
 };
 UnitRates rates_of(const AttentionProblem& c, plan::Peaks& peaks);
+void confirm_rates(const AttentionProblem& c, plan::Peaks& peaks);  // measures again what rates_of reads
 double exp_rate(int multiprocessors, double mhz);
 AttentionLimits limits_of(double flops, double exps, const UnitRates& rates);
 

@@ -57,7 +57,7 @@ class AttentionCase : public Case {
   std::string doubt() override {
     auto rate = [&] { return plan::rates_of(config_, *peaks_).product; };
     if (!measurement_ || doubt_of(config_, *measurement_, rate()).empty()) return "";
-    peaks_->confirm_product(config_.precision.name);
+    plan::confirm_rates(config_, *peaks_);
     return doubt_of(config_, *measurement_, rate());
   }
   void forget() override { doubted_ = std::exchange(measurement_, std::nullopt); }
