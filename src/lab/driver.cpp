@@ -6,7 +6,6 @@
 #include "core/check.h"
 #include "lab/machine.h"
 #include "lab/record.h"
-#include "system/files.h"
 #include "system/signals.h"
 
 namespace sinter::lab {
@@ -52,7 +51,7 @@ class Loop {
     }
     if (!record_["results"].empty() || !interrupted()) write();
     if (interrupted()) {
-      progress_.done(fmt::format("interrupted: {} of {} configurations were finished", finished_, all_));
+      progress_.done(fmt::format("interrupted: {} of {} cases were finished", finished_, all_));
       return interrupted_exit_code;
     }
     return e_.exit_code ? e_.exit_code(record_["results"]) : exit_code_of(record_["results"]);
@@ -70,6 +69,7 @@ class Loop {
   struct Running {
     Case& work;
     Json instead = nullptr;  // its row where it does not fit
+    int turns = 0;           // that it has behind it
   };
 
   // False if interrupted.
@@ -83,13 +83,14 @@ class Loop {
       else if (!fit.warning.empty()) progress_.done(fmt::format("warning: {}: {}", c->text(), fit.warning));
     }
     bool going = true;
+    int turns = g.in_turns && running.size() > 1 ? 2 : 1;
     try {
-      going = run_turns(running, g.in_turns && running.size() > 1 ? 2 : 1);
+      going = run_turns(running, turns);
     } catch (...) {
-      in_spite_of_it([&] { collect(running); });
+      in_spite_of_it([&] { collect(running, turns); });
       throw;
     }
-    collect(running);
+    collect(running, turns);
     begun_ += running.size();
     if (going && begun_ < all_) keep();
     return going;
@@ -115,7 +116,9 @@ class Loop {
     if (!r.instead.is_null()) return true;
     progress_.now(r.work.text());
     try {
-      return r.work.run(turn, progress_);
+      bool going = r.work.run(turn, progress_);
+      r.turns += going;
+      return going;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::memory) throw;
       allocator_of(e_.device).release_cached();
@@ -124,13 +127,18 @@ class Loop {
     }
   }
 
-  void collect(std::vector<Running>& running) {
+  // A case that has only some of its turns behind it has a result too, which says so.
+  void collect(std::vector<Running>& running, int turns) {
     for (Running& r : running) {
       Json rows = r.instead.is_null() ? r.work.rows() : Json::array({r.instead});
       for (const std::string& note : r.work.notes()) add_note(note);
-      if (rows.empty()) continue;
-      ++finished_;
+      bool finished = !r.instead.is_null() || r.turns >= turns;
+      finished_ += finished;
       for (Json& row : rows) {
+        if (!finished && row.value("status", "") == "ok") {
+          row["status"] = "interrupted";
+          row["reason"] = fmt::format("stopped after {} of {} turns", r.turns, turns);
+        }
         std::string outcome = r.work.outcome(row);
         if (!outcome.empty()) progress_.done(fmt::format("{}: {}", r.work.text(), outcome));
         record_["results"].push_back(std::move(row));
@@ -157,17 +165,11 @@ class Loop {
     if (e_.finish) e_.finish(record_);
     bool any = false;
     for (const Json& r : record_["results"]) any = any || r.value("status", "ok") != "oom";
-    if (!any) output_.plot.clear();  // there is nothing to see
-    write_output(output_, record_);
-    for (const Artefact& a : e_.files) write_artefact(a);
-  }
-
-  void write_artefact(const Artefact& a) {
-    if (a.path.empty()) return;
-    std::string text = a.text();
-    if (text.empty()) return;
-    write_file(a.path, text);
-    progress_.done(fmt::format("{}: {}", a.flag + 2, a.path));
+    if (!any && !output_.plot.empty()) {  // nothing was measured, but memory that does not fit can still be seen
+      View view = view_of(record_);
+      if (!view.chart && !view.timeline) output_.plot.clear();
+    }
+    write_output(output_, record_, e_.files);
   }
 
   Experiment& e_;

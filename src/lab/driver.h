@@ -47,12 +47,6 @@ struct Group {
   bool in_turns = true;  // otherwise one after the other, each as a whole
 };
 
-struct Artefact {  // a file of the command besides its record: written after it
-  const char* flag;
-  std::string path;
-  std::function<std::string()> text;  // empty: there is none
-};
-
 struct Experiment {
   std::string command;  // as records name it
   Json config;          // of all of it

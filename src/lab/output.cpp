@@ -94,7 +94,7 @@ void write_record(const OutputOptions& o, const Json& record) {
   if (!o.json.empty() && o.json != "-" && !is_special(o.json)) write_file(o.json, record_text(record));
 }
 
-void write_output(const OutputOptions& o, const Json& record) {
+void write_output(const OutputOptions& o, const Json& record, const std::vector<Artefact>& files) {
   // One that fails, a full disk say, costs none of the others; stdout comes last, because its reader may have gone.
   std::exception_ptr failure;
   auto attempt = [&](const auto& write) {
@@ -105,6 +105,8 @@ void write_output(const OutputOptions& o, const Json& record) {
     }
   };
   if (!o.json.empty() && o.json != "-") attempt([&] { write_file(o.json, record_text(record)); });
+  for (const Artefact& a : files)
+    if (std::string text = a.path.empty() ? "" : a.text(); !text.empty()) attempt([&] { write_file(a.path, text); });
   std::optional<View> view;
   attempt([&] { view = view_of(record); });
   if (view && !o.table.empty()) attempt([&] { write_file(o.table, render(view->tables, table_format(o.table))); });
@@ -136,7 +138,9 @@ void Progress::begin(size_t number, size_t all) {
 }
 void Progress::now(const std::string& what) {
   if (silent_ || !terminal_) return;
-  say("\r\033[K" + which_ + what);
+  winsize window{};  // a line that breaks could not be overwritten
+  size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 ? window.ws_col - 1u : 79;
+  say("\r\033[K" + cut_to(which_ + what, width));
   dirty_ = true;
 }
 void Progress::done(const std::string& what) {

@@ -25,7 +25,12 @@ void add_output_flags(Flags& flags, OutputOptions& options, Plot plot);
 // Refuses wrong suffixes, unwritable places and one file named twice, before any work. `more`: other files of the
 // command.
 void check_output(const OutputOptions& options, const NamedFiles& more = {});
-void write_output(const OutputOptions& options, const Json& record);
+struct Artefact {  // a file of the command besides its record
+  const char* flag;
+  std::string path;
+  std::function<std::string()> text;  // empty: there is none
+};
+void write_output(const OutputOptions& options, const Json& record, const std::vector<Artefact>& files = {});
 void write_record(const OutputOptions& options, const Json& record);  // where --json names a file
 
 // Text whose lines keep to the terminal's width, or to 100 columns; what describes a flag stays in its column.

@@ -31,4 +31,6 @@ std::string render(const std::vector<Table>& tables, TableFormat format);
 std::string render_text(const std::vector<Table>& tables, size_t width);
 std::string wrapped(const std::string& line, size_t width, const std::string& indent = "");  // at spaces; ends with \n
 
+std::string cut_to(const std::string& text, size_t width);  // "a long te…"
+
 }  // namespace sinter::lab

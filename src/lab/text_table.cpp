@@ -84,7 +84,7 @@ class TextTable {
       size_t width = widths_[i];
       if (width_of(s) <= width) cells.push_back({s});
       else if (t_.columns[shown_[i]].fit == Column::wrap) cells.push_back(lines_of(s, width));
-      else cells.push_back({first(s, width - 1) + "…"});
+      else cells.push_back({cut_to(s, width)});
       height = std::max(height, cells.back().size());
     }
     std::string out;
@@ -195,6 +195,10 @@ class TextTable {
 };
 
 }  // namespace
+
+std::string cut_to(const std::string& text, size_t width) {
+  return width_of(text) <= width ? text : first(text, width - 1) + "…";
+}
 
 std::string wrapped(const std::string& text, size_t width, const std::string& indent) {
   std::string out, lead;

@@ -87,6 +87,15 @@ code=0
 [ "$code" -eq 3 ] || fail "memory: nothing fits, but the exit code is $code, not 3"
 has "$work/big.txt" 'OOM: needs'
 has "$work/big.txt" 'attn/softmax'
+"$SINTER" memory model --device cpu --size tiny --attention naive --ctx 1048576 --batch 1 --plot "$work/big.svg" \
+  > /dev/null 2>&1 || true
+[ -s "$work/big.svg" ] || fail "memory that does not fit is not drawn"
+# A stdout that cannot be written costs no file.
+code=0
+"$SINTER" memory model ${shape% --warmup*} --json "$work/full.json" --table "$work/full.md" --plot "$work/full.svg" \
+  --snapshot "$work/full.pickle" > /dev/full 2> /dev/null || code=$?
+[ "$code" -eq 1 ] || fail "a full stdout ends with $code, not 1"
+for file in full.json full.md full.svg full.pickle; do [ -s "$work/$file" ] || fail "a full stdout costs $file"; done
 code=0
 timeout --foreground --preserve-status -s INT 3 "$SINTER" memory model --device cpu --size small --batch 8 --ctx 512 \
     > "$work/cut.txt" \
@@ -131,7 +140,7 @@ kill -TERM $running  # as Ctrl-C, which a shell has its background jobs ignore
 code=0
 wait $running || code=$?
 [ "$code" -eq 130 ] || fail "Ctrl-C ends with $code, not 130: $(cat "$work/err.txt")"
-has "$work/err.txt" 'interrupted: 1 of 2 configurations'
+has "$work/err.txt" 'interrupted: 1 of 2 cases'
 has "$work/cut.json" '"ctx": 16'
 has "$work/cut.txt" 'ctx 16'
 

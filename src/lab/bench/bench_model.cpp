@@ -102,6 +102,7 @@ void add_ablation(SweepOptions& sweep) {
 }  // namespace
 
 int bench_model(const BenchOptions& options, const OutputOptions& output, const MakeModel& make_model) {
+  check_output(output);  // before python is asked whether it has torch
   check(!options.dry_run || output.plot.empty(), "--plot {}: a dry run has nothing to plot", output.plot);
   SweepOptions sweep = options.sweep;
   if (options.ablate) add_ablation(sweep);

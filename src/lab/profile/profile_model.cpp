@@ -130,6 +130,7 @@ int profile_all(const std::string& command, Json config, const std::vector<Confi
         options.trace);
   check(options.trace.empty() || configs.size() == 1,
         "--trace {}: a trace is of one configuration, but these flags make {}", options.trace, configs.size());
+  check_output(output, {{"--trace", options.trace}});  // before the profiler takes hold of the device
   DeviceType device = configs[0].device;
   config["top"] = options.top;
   Tools tools{options, Profiler(device, options.profiler), plan::Peaks(device)};
