@@ -40,6 +40,10 @@ for COLUMNS in 80 100; do
   fits precision --device cpu
   fits doctor
 done
+export COLUMNS=80
+for record in $(find "$SINTER_SOURCE_DIR/docs/results" -name '*.json'); do
+  if grep -q 'sinter.record.v1' "$record"; then fits show "$record"; fi
+done
 fits bench model $shape $run --ablate
 for text in 'compiled: none' '+ constants' '+ plan'; do has "$work/out.txt" "$text"; done
 

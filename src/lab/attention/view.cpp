@@ -43,8 +43,8 @@ std::string name_of_row(const Json& r) {
   return name + (r.value("deterministic", false) ? ", deterministic" : "");
 }
 
-const std::vector<Column> key_columns = {{"batch"}, {"heads"},          {"d"}, {"mask", true}, {"dtype", true},
-                                         {"ctx"},   {"attention", true}};
+const std::vector<Column> key_columns = {
+    {"batch"}, {"heads"}, {"d"}, {"mask", true}, {"dtype", true}, {"ctx"}, {"attention", true, 0, Column::cut}};
 std::vector<std::string> keys_of(const Json& r) {
   return {std::to_string(r.value("batch", 0)),
           heads_text(r),
@@ -67,11 +67,11 @@ class Tables {
 
   Table times() const {
     Table t = table("Time (ms, medians)", {{"forward"},
-                                           {"±", false, 9},
+                                           {"± forward", false, 9},
                                            {"backward"},
-                                           {"± ", false, 9},
+                                           {"± backward", false, 9},
                                            {"both"},
-                                           {"±  ", false, 9},
+                                           {"± both", false, 9},
                                            {"with host", false, 7},
                                            {"TFLOP/s forward", false, 6},
                                            {"TFLOP/s backward", false, 6},
@@ -99,7 +99,7 @@ class Tables {
       row.push_back(is_ours(r) ? published_attention(r) : "");
       published = published || !row.back().empty();
       std::string status = r.at("status"), reason = r.value("reason", "");
-      std::string name = status == "ok" ? "" : status == "oom" ? "OOM" : status == "suspect" ? status : "none";
+      std::string name = status == "ok" ? "" : status == "oom" ? "OOM" : status == "unavailable" ? "none" : status;
       if (!name.empty() && !reason.empty()) {
         t.notes.push_back(fmt::format("({}) {}: {}", ++reasons, name, reason));
         name += fmt::format(" ({})", reasons);
@@ -195,8 +195,12 @@ class Tables {
 
   // Theirs ÷ ours, for each of our variants of the shape.
   Table ratios() const {
-    Table t = table("Theirs ÷ ours (medians; ours ran before and after)",
-                    {{"against", true}, {"forward"}, {"backward"}, {"both"}, {"with host"}, {"held, ours ÷ theirs"}});
+    Table t = table("Theirs ÷ ours (medians; ours ran before and after)", {{"against", true, 0, Column::cut},
+                                                                           {"forward"},
+                                                                           {"backward"},
+                                                                           {"both"},
+                                                                           {"with host", false, 1},
+                                                                           {"held, ours ÷ theirs", false, 2}});
     for (const Json& ours : results_) {
       if (!is_ours(ours) || ours.at("status") == "oom") continue;
       for (const Json& theirs : results_) {
