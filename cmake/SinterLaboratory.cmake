@@ -20,7 +20,7 @@ foreach(file IN LISTS commands)
   string(APPEND added "    for (Command c : ${folder}_commands()) all.push_back(std::move(c));\n")
 endforeach()
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/experiments.cpp @ONLY CONTENT [[
-// Written by the build (cmake/SinterExperiments.cmake).
+// Written by the build (cmake/SinterLaboratory.cmake).
 #include <algorithm>
 
 #include "lab/command.h"

@@ -36,9 +36,9 @@ int greet() {
 {}
 
 Try:
-  sinter bench model                                how long a training step takes here, and why
-  sinter bench model --dtype fp32,bf16 --dry-run    what would fit in memory, before running it
-  sinter precision                                  why sums and norms stay in fp32
+  sinter bench model                              how long a step takes here
+  sinter bench model --dtype fp32,bf16 --dry-run  what would fit in memory
+  sinter precision                                why norms stay in fp32
 
 sinter --help lists every command; sinter doctor checks this machine.
 )",
@@ -71,7 +71,7 @@ class Commands {
     return *c;
   }
 
-  // What was chosen, once the whole command line has been understood; 0 where nothing was.
+  // Once the whole command line has been understood.
   bool chosen() const { return chosen_ != nullptr; }
   int run() const {
     for (size_t i = 0; i < chosen_->flags.all.size(); ++i)
@@ -121,8 +121,8 @@ int parse_and_run(int argc, char** argv, const lab::Program& program) {
   app.set_version_flag("--version", fmt::format("sinter {} ({})", build_info().version, build_info().commit));
   app.require_subcommand(0, 1);
   app.footer(
-      "Every command has --help with examples. Exit codes: 0 ok, 2 bad usage, 3 does not fit in memory,\n"
-      "4 numerical fault, 5 another process failed, 130 interrupted, 1 anything else.");
+      "Every command has --help with examples. Exit codes: 0 ok, 2 bad usage, 3 does not fit in memory, 4 numerical "
+      "fault, 5 another process failed, 130 interrupted, 1 anything else.");
   Commands commands(app, program);
   for (const lab::Command& c : lab::commands()) commands.add(c);
   auto record = std::make_shared<std::string>();

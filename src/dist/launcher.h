@@ -19,9 +19,10 @@ struct LaunchOptions {
 // The variables that tell a process its rank, as torchrun sets them, and SINTER_THREADS.
 std::vector<std::pair<std::string, std::string>> rank_variables(const LaunchOptions& options, int rank);
 
-// Rank 0 writes to our stdout and stderr; what the others write goes to stderr, line by line, with their rank before it.
-// Returns the exit code: 0 when all ranks ended with 0; 2, 3 or 4 when the first to fail said so itself (bad usage, no
-// memory, a numerical fault); 5 when it died of anything else; 130 when this process was interrupted. No rank is left.
+// Rank 0 writes to our stdout and stderr; what the others write goes to stderr, line by line, with their rank before
+// it. Returns the exit code: 0 when all ranks ended with 0; 2, 3 or 4 when the first to fail said so itself (bad usage,
+// no memory, a numerical fault); 5 when it died of anything else; 130 when this process was interrupted. No rank is
+// left.
 int launch(const LaunchOptions& options);
 
 }  // namespace sinter::dist

@@ -1,5 +1,5 @@
 // A command of the laboratory. A folder of lab/ that holds a command.cpp is an experiment: the file defines
-// `std::vector<Command> FOLDER_commands()`, and the build lists the folders (cmake/SinterExperiments.cmake).
+// `std::vector<Command> FOLDER_commands()`, and the build lists the folders (cmake/SinterLaboratory.cmake).
 #pragma once
 #include <functional>
 

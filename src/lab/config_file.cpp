@@ -144,7 +144,13 @@ class HuggingFace {
 SweepOptions read_config_file(const std::string& path) {
   Json j = parse_json_file(path);
   check(j.is_object(), "{}: a configuration is a JSON object, not {}", path, j.type_name());
-  if (is_record(j)) return sweep_from_json(checked_record(j, path)["config"], path);
+  if (is_record(j)) {
+    Json config = checked_record(j, path)["config"];
+    check(config.contains("size") || config.contains("d_model"),
+          "{}: the record of \"{}\" names no model; give one of bench model, profile model or memory model", path,
+          j["command"].get<std::string>());
+    return sweep_from_json(config, path);
+  }
   if (j.contains("hidden_size") || j.contains("num_hidden_layers") || j.contains("model_type"))
     return HuggingFace(j, path).read();
   bool ours = j.contains("d_model") || j.contains("size");  // the "config" of one result

@@ -84,7 +84,8 @@ struct SweepOptions {
     f("memory_budget", memory_budget, "GIB",
       "a compiled pass recomputes what would make it take more than this (default: no limit)", run);
     f("pass", pass, "NAME,..", "forward, forward-backward, step (default step)", run);
-    f("warmup", warmup, "N,..", "untimed passes first (default 5); bench takes several: each in a fresh process", run);
+    f("warmup", warmup, "N,..", "untimed passes first (default 5); bench model takes several: each in a fresh process",
+      run);
     f("steps", steps, "N", "timed passes (default 10)", run);
     f("accumulate", accumulate, "N", "micro-batches of --batch sequences that make a step (default 1)", run);
     f("no_tune", no_tune, "", "products on CUDA take cuBLASLt's first guess; none are timed to find the fastest", run);

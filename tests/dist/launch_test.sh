@@ -77,7 +77,8 @@ has "$work/err" 'huge'
 # Ctrl-C and SIGTERM.
 for signal in INT TERM; do
   code=0
-  MARK=$work timeout --foreground --preserve-status -s $signal 1 "$SINTER" launch -n 2 -- sleep 100 2> "$work/err" || code=$?
+  MARK=$work timeout --foreground --preserve-status -s $signal 1 "$SINTER" launch -n 2 -- sleep 100 2> "$work/err" || \
+      code=$?
   [ "$code" -eq 130 ] || fail "SIG$signal ends launch with $code, not 130"
   left=$(grep -lsF "MARK=$work" /proc/[0-9]*/environ || true)
   [ -z "$left" ] || fail "SIG$signal: left $left"
