@@ -70,6 +70,43 @@ struct TimedWork {
 // Fills in all but the loss and the set-up. False if interrupted.
 bool time_passes(const TimedWork& work, int64_t timed, Measurement& m, Progress& progress);
 
+// A case whose passes are timed. M is what a turn gives; later turns are appended to it.
+template <class M> class MeasuredCase : public Case {
+ public:
+  explicit MeasuredCase(int64_t passes) : passes_(passes) {}
+
+  bool run(const Turn& turn, Progress& progress) final {
+    int64_t timed = turn.share(passes_);
+    if (timed == 0) return true;
+    std::optional<M> m = measure(timed, progress);
+    if (!m) return false;
+    if (measurement_) measurement_->append(*m);
+    else measurement_ = std::move(m);
+    return true;
+  }
+  Json rows() final {
+    const std::optional<M>& m = measurement_ ? measurement_ : doubted_;
+    return m ? Json::array({result(*m)}) : Json::array();
+  }
+  // A bad moment may have been the peak's or the result's: the peak is measured again first.
+  std::string doubt() final {
+    if (!measurement_ || doubt_of(*measurement_).empty()) return "";
+    confirm_peaks();
+    return doubt_of(*measurement_);
+  }
+  void forget() final { doubted_ = std::exchange(measurement_, std::nullopt); }
+
+ protected:
+  virtual std::optional<M> measure(int64_t timed, Progress& progress) = 0;  // none if interrupted
+  virtual Json result(const M& measurement) = 0;
+  virtual std::string doubt_of(const M& measurement) = 0;  // faster than the peaks allow
+  virtual void confirm_peaks() = 0;
+
+ private:
+  int64_t passes_;
+  std::optional<M> measurement_, doubted_;  // the latter until another takes its place
+};
+
 double ms_since(int64_t begin_ns);  // on the clock of steady_ns()
 
 // The reason to doubt a time, or nothing: more FLOP/s than the machine can do means that something was not waited for.

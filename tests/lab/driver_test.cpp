@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/check.h"
+#include "lab/measure.h"
 #include "lab/record.h"
 #include "support/temporary_folder.h"
 #include "system/signals.h"
@@ -153,7 +154,9 @@ TEST_F(Driver, AFailureKeepsWhatWasFinished) {
   // Both have a turn behind them, the first has two.
   ASSERT_EQ(results().size(), 2u);
   EXPECT_EQ(results()[0]["measured"], 2);
+  EXPECT_EQ(results()[0]["status"], "ok");
   EXPECT_EQ(results()[1]["measured"], 1);
+  EXPECT_EQ(results()[1]["status"], "interrupted") << "half of its passes are not all of them";
 }
 
 TEST_F(Driver, WhateverIsThrownKeepsWhatWasFinished) {
@@ -178,6 +181,39 @@ TEST_F(Driver, AnInterruptionKeepsFinishedTurnsAndStops) {
   EXPECT_EQ(run_all(), 0) << "nobody pressed Ctrl-C here: the code is that of what there is";
   ASSERT_EQ(results().size(), 1u);
   EXPECT_EQ(log.back(), "second turn 1/2");
+}
+
+// What is measured in turns, forgotten and measured again.
+struct Timed : MeasuredCase<Measurement> {
+  explicit Timed(bool fails) : MeasuredCase(5), fails(fails) {}
+  std::string text() const override { return "timed"; }
+  std::optional<Measurement> measure(int64_t timed, Progress&) override {
+    if (fails && confirmed) return {};
+    Measurement m;
+    m.wall_ms.assign(size_t(timed), confirmed ? 10 : 1);
+    m.timed.assign(size_t(timed), true);
+    return m;
+  }
+  Json result(const Measurement& m) override {
+    return {{"experiment", "made up"}, {"status", "ok"}, {"samples_ms", m.timed_wall_ms()}};
+  }
+  std::string doubt_of(const Measurement& m) override { return m.wall_ms[0] < 5 ? "too fast" : ""; }
+  void confirm_peaks() override { confirmed = true; }
+  bool fails, confirmed = false;
+};
+
+TEST_F(Driver, AMeasurementInDoubtGivesWayToANewOne) {
+  e.groups.emplace_back().cases.push_back(std::make_unique<Timed>(false));
+  run_all();
+  ASSERT_EQ(results().size(), 1u);
+  EXPECT_EQ(results()[0]["samples_ms"], (Json{10, 10, 10, 10, 10}));
+}
+
+TEST_F(Driver, AMeasurementInDoubtIsKeptWhenThereIsNoNewOne) {
+  e.groups.emplace_back().cases.push_back(std::make_unique<Timed>(true));
+  run_all();
+  ASSERT_EQ(results().size(), 1u);
+  EXPECT_EQ(results()[0]["samples_ms"], (Json{1, 1, 1, 1, 1}));
 }
 
 TEST_F(Driver, OutputIsCheckedBeforeAnyWork) {

@@ -19,10 +19,10 @@ bool comparable(const AttentionConfig& a, const AttentionConfig& b) {
 // events see no launch gaps; it also empties the caches, as between the layers of a model.
 constexpr int64_t ahead_bytes = int64_t(512) << 20;
 
-class AttentionCase : public Case {
+class AttentionCase : public MeasuredCase<AttentionMeasurement> {
  public:
   AttentionCase(const AttentionConfig& config, const AttentionBenchOptions& options, std::shared_ptr<plan::Peaks> peaks)
-      : config_(config), options_(options), peaks_(std::move(peaks)) {}
+      : MeasuredCase(options.steps), config_(config), options_(options), peaks_(std::move(peaks)) {}
 
   std::string text() const override { return config_.text(); }
   plan::Fit fit() override {
@@ -35,39 +35,26 @@ class AttentionCase : public Case {
   Json does_not_fit(const std::string& reason, int64_t free_bytes) override {
     return attention_oom(config_, need_, reason, free_bytes);
   }
-  bool run(const Turn& turn, Progress& progress) override {
-    int64_t timed = turn.share(options_.steps);
-    if (timed == 0) return true;
-    std::optional<AttentionMeasurement> m = measure(config_, options_, timed, progress);
-    if (!m) return false;
-    if (measurement_) measurement_->append(*m);
-    else measurement_ = std::move(m);
-    return true;
-  }
-  Json rows() override {
-    const std::optional<AttentionMeasurement>& m = measurement_ ? measurement_ : doubted_;
-    return m ? Json::array({attention_result(config_, need_, *m, *peaks_)}) : Json::array();
-  }
   std::string outcome(const Json& r) const override {
     if (r["status"] == "oom") return Case::outcome(r);
     const Json& phase = r["phases"].contains("both") ? r["phases"]["both"] : r["phases"]["forward"];
     return significant(phase["median_ms"].get<double>(), 4) + " ms";
   }
-  // A bad moment may have been the peak's or the result's: both are measured again.
-  std::string doubt() override {
-    auto rate = [&] { return plan::rates_of(config_, *peaks_).product; };
-    if (!measurement_ || doubt_of(config_, *measurement_, rate()).empty()) return "";
-    plan::confirm_rates(config_, *peaks_);
-    return doubt_of(config_, *measurement_, rate());
-  }
-  void forget() override { doubted_ = std::exchange(measurement_, std::nullopt); }
 
  private:
+  std::optional<AttentionMeasurement> measure(int64_t timed, Progress& progress) override {
+    return lab::measure(config_, options_, timed, progress);
+  }
+  Json result(const AttentionMeasurement& m) override { return attention_result(config_, need_, m, *peaks_); }
+  std::string doubt_of(const AttentionMeasurement& m) override {
+    return lab::doubt_of(config_, m, plan::rates_of(config_, *peaks_).product);
+  }
+  void confirm_peaks() override { plan::confirm_rates(config_, *peaks_); }
+
   AttentionConfig config_;
   const AttentionBenchOptions& options_;
   std::shared_ptr<plan::Peaks> peaks_;
   AttentionNeed need_;
-  std::optional<AttentionMeasurement> measurement_, doubted_;
 };
 
 }  // namespace

@@ -15,10 +15,10 @@ bool comparable(const MeasuredRun& a, const MeasuredRun& b) {
   return x == y;
 }
 
-class ModelCase : public Case {
+class ModelCase : public MeasuredCase<Measurement> {
  public:
   ModelCase(const MeasuredRun& config, std::shared_ptr<plan::Peaks> peaks, const MakeModel& make_model)
-      : config_(config), peaks_(std::move(peaks)), make_model_(make_model) {}
+      : MeasuredCase(config.steps), config_(config), peaks_(std::move(peaks)), make_model_(make_model) {}
 
   std::string text() const override { return config_.text(); }
   plan::Fit fit() override {
@@ -28,40 +28,27 @@ class ModelCase : public Case {
   Json does_not_fit(const std::string& reason, int64_t free_bytes) override {
     return oom_result(config_, need_, reason, free_bytes);
   }
-  bool run(const Turn& turn, Progress& progress) override {
-    int64_t timed = turn.share(config_.steps);
-    if (timed == 0) return true;
-    std::optional<Measurement> m = measure(config_, timed, make_model_, progress);
-    if (!m) return false;
-    if (measurement_) measurement_->append(*m);
-    else measurement_ = std::move(m);
-    return true;
-  }
-  Json rows() override {
-    const std::optional<Measurement>& m = measurement_ ? measurement_ : doubted_;
-    return m ? Json::array({result_of(config_, need_, *m, *peaks_)}) : Json::array();
-  }
   std::string outcome(const Json& r) const override {
     if (r["status"] == "oom") return Case::outcome(r);
     std::string tuned = tuning_text(r);
     return fmt::format("{} ms{}{}", significant(r["median_ms"].get<double>(), 4),
                        r["status"] == "suspect" ? " (suspect)" : "", tuned.empty() ? "" : "; " + tuned);
   }
-  // A bad moment may have been the peak's or the result's: both are measured again.
-  std::string doubt() override {
-    const std::string& dtype = config_.precision.name;
-    if (!measurement_ || doubt_of(need_, *measurement_, peaks_->product(dtype)).empty()) return "";
-    peaks_->confirm_product(dtype);
-    return doubt_of(need_, *measurement_, peaks_->product(dtype));
-  }
-  void forget() override { doubted_ = std::exchange(measurement_, std::nullopt); }
 
  private:
+  std::optional<Measurement> measure(int64_t timed, Progress& progress) override {
+    return lab::measure(config_, timed, make_model_, progress);
+  }
+  Json result(const Measurement& m) override { return result_of(config_, need_, m, *peaks_); }
+  std::string doubt_of(const Measurement& m) override {
+    return lab::doubt_of(need_, m, peaks_->product(config_.precision.name));
+  }
+  void confirm_peaks() override { peaks_->confirm_product(config_.precision.name); }
+
   MeasuredRun config_;
   std::shared_ptr<plan::Peaks> peaks_;
   const MakeModel& make_model_;
   plan::Prediction need_;
-  std::optional<Measurement> measurement_, doubted_;
 };
 
 // What would be needed; nothing is run.
