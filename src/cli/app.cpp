@@ -27,12 +27,24 @@ int complain(const std::string& message, ErrorKind kind) {
   return int(kind);
 }
 
+// Lines that keep to the terminal's width; what describes a flag stays in its column.
+std::string fitted(const std::string& text) {
+  constexpr size_t flags_end = 30;  // where CLI11 begins what describes a flag
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    bool flag =
+        line.rfind("  ", 0) == 0 && line.size() > flags_end && line[flags_end - 1] == ' ' && line[flags_end] != ' ';
+    out += lab::wrapped(line, lab::text_width(), flag ? std::string(flags_end - 2, ' ') : "  ");
+  }
+  return out;
+}
+
 // Without a subcommand: the machine, and what to try.
 int greet() {
   bool cuda = cuda_backend() != nullptr;
   auto lines = lab::machine_lines(lab::machine_block(cuda ? DeviceType::cuda : DeviceType::cpu));
-  write_stdout(
-      lab::fitted(fmt::format(R"({}
+  write_stdout(fitted(fmt::format(R"({}
 {}
 
 Try:
@@ -42,7 +54,7 @@ Try:
 
 sinter --help lists every command; sinter doctor checks this machine.
 )",
-                              lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason())));
+                                  lines[1], cuda ? lines[2] : std::string("GPU: none: ") + cuda_missing_reason())));
   return 0;
 }
 
@@ -140,7 +152,7 @@ int parse_and_run(int argc, char** argv, const lab::Program& program) {
   } catch (const CLI::Success& e) {  // --help, --version
     std::ostringstream text;
     app.exit(e, text);
-    write_stdout(lab::fitted(text.str()));
+    write_stdout(fitted(text.str()));
     return 0;
   } catch (const CLI::ParseError& e) {
     return complain(misuse(app, e), ErrorKind::usage);

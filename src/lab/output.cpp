@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -25,15 +24,6 @@ TableFormat table_format(const std::string& path) {
   if (s == ".csv") return TableFormat::csv;
   if (s == ".tex") return TableFormat::latex;
   fail_with(ErrorKind::usage, "--table {}: the name must end in .md, .csv or .tex", path);
-}
-
-// As wide as the terminal, and 100 columns where there is none.
-size_t text_width() {
-  const char* columns = std::getenv("COLUMNS");
-  int wanted = columns ? std::atoi(columns) : 0;
-  winsize window{};
-  if (wanted <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) wanted = window.ws_col;
-  return wanted > 0 ? size_t(std::max(wanted, 40)) : 100;
 }
 
 std::string text_of(const View& view, size_t width) {
@@ -90,6 +80,14 @@ void check_output(const OutputOptions& o, const NamedFiles& more) {
   }
 }
 
+size_t text_width() {
+  const char* columns = std::getenv("COLUMNS");
+  int wanted = columns ? std::atoi(columns) : 0;
+  winsize window{};
+  if (wanted <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) wanted = window.ws_col;
+  return wanted > 0 ? size_t(std::max(wanted, 40)) : 100;
+}
+
 void write_record(const OutputOptions& o, const Json& record) {
   if (!o.json.empty() && o.json != "-" && !is_special(o.json)) write_file(o.json, record_text(record));
 }
@@ -114,19 +112,6 @@ void write_output(const OutputOptions& o, const Json& record, const std::vector<
   if (o.json == "-") attempt([&] { write_stdout(record_text(record)); });
   else if (view) attempt([&] { write_stdout(text_of(*view, o.wide ? 0 : text_width())); });
   if (failure) std::rethrow_exception(failure);
-}
-
-std::string fitted(const std::string& text) {
-  constexpr size_t flags_end = 30;  // where CLI11 begins what describes a flag
-  size_t width = text_width();
-  std::istringstream lines(text);
-  std::string out;
-  for (std::string line; std::getline(lines, line);) {
-    bool flag =
-        line.rfind("  ", 0) == 0 && line.size() > flags_end && line[flags_end - 1] == ' ' && line[flags_end] != ' ';
-    out += wrapped(line, width, flag ? std::string(flags_end - 2, ' ') : "  ");
-  }
-  return out;
 }
 
 Progress::Progress(bool silent) : silent_(silent), terminal_(isatty(STDERR_FILENO)) {}

@@ -33,8 +33,7 @@ struct Artefact {  // a file of the command besides its record
 void write_output(const OutputOptions& options, const Json& record, const std::vector<Artefact>& files = {});
 void write_record(const OutputOptions& options, const Json& record);  // where --json names a file
 
-// Text whose lines keep to the terminal's width, or to 100 columns; what describes a flag stays in its column.
-std::string fitted(const std::string& text);
+size_t text_width();  // that of the terminal, and 100 columns where there is none
 
 // One line on stderr: overwritten in place on a terminal; elsewhere only `done` prints.
 class Progress {
