@@ -2,6 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include "lab/table.h"
 #include "system/json.h"
 
 namespace sinter::lab {
@@ -52,6 +53,25 @@ inline std::string config_text(const Json& r) {
 inline std::string attention_text(const Json& r) {
   std::string kind = r.value("attention", "?"), why = r.value("attention_why", "");
   return why.rfind("auto", 0) == 0 ? fmt::format("{} ({})", kind, why) : kind;
+}
+// The columns that say which run a row is about, and what stands in them; `mode` is mode_text, or what an ablation adds.
+inline Table run_table(const std::string& title, const std::vector<Column>& more) {
+  Table t;
+  t.title = title;
+  t.columns = {{"size", true},      {"batch"},      {"ctx"},       {"dtype", true},
+               {"attention", true}, {"mode", true}, {"pass", true}};
+  t.keys = t.columns.size();
+  t.columns.insert(t.columns.end(), more.begin(), more.end());
+  return t;
+}
+inline std::vector<std::string> run_cells(const Json& r, const std::string& mode) {
+  return {size_name(r),
+          batch_text(r),
+          std::to_string(r.value("ctx", 0)),
+          r.value("dtype", "?"),
+          r.value("attention", "?"),
+          mode,
+          r.value("pass", "?")};
 }
 inline std::string passes_text(int64_t n) { return fmt::format("{} {}", n, n == 1 ? "pass" : "passes"); }
 

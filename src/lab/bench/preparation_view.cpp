@@ -6,24 +6,14 @@
 namespace sinter::lab {
 
 std::optional<Table> preparation_table(const Json& record) {
-  Table t;
-  t.title = "Before the first timed pass";
-  t.columns = {{"size", true},
-               {"batch"},
-               {"ctx"},
-               {"dtype", true},
-               {"attention", true},
-               {"mode", true},
-               {"pass", true},
-               {"trace ms", false, 3},
-               {"passes ms", false, 2},
-               {"build ms", false, 1},
-               {"tuning ms"},
-               {"products tuned", false, 4},
-               {"first run ms"},
-               {"capture ms"},
-               {"compile time ms"}};
-  t.keys = 7;
+  Table t = run_table("Before the first timed pass", {{"trace ms", false, 3},
+                                                      {"passes ms", false, 2},
+                                                      {"build ms", false, 1},
+                                                      {"tuning ms"},
+                                                      {"products tuned", false, 4},
+                                                      {"first run ms"},
+                                                      {"capture ms"},
+                                                      {"compile time ms"}});
   bool warm = true;
   std::vector<std::string> modes = mode_texts(record.at("results"));
   size_t i = 0;
@@ -39,20 +29,10 @@ std::optional<Table> preparation_table(const Json& record) {
       sum += v;
       return significant(v, 3);
     };
-    std::vector<std::string> row = {r.value("size", "?"),
-                                    batch_text(r),
-                                    r.value("ctx", Json()).dump(),
-                                    r.value("dtype", "?"),
-                                    r.value("attention", "?"),
-                                    mode,
-                                    r.value("pass", "?"),
-                                    ms(compiled, "trace_ms", 1),
-                                    ms(compiled, "passes_ms", 1),
-                                    ms(compiled, "build_ms", 1),
-                                    ms(tuning, "seconds", 1e3),
-                                    tuning.empty() ? "" : tuning.value("products", Json()).dump(),
-                                    ms(compiled, "first_run_ms", 1),
-                                    ms(compiled, "capture_ms", 1)};
+    std::vector<std::string> row = run_cells(r, mode);
+    row.insert(row.end(), {ms(compiled, "trace_ms", 1), ms(compiled, "passes_ms", 1), ms(compiled, "build_ms", 1),
+                           ms(tuning, "seconds", 1e3), tuning.empty() ? "" : tuning.value("products", Json()).dump(),
+                           ms(compiled, "first_run_ms", 1), ms(compiled, "capture_ms", 1)});
     row.push_back(compiled.empty() ? "" : significant(sum, 3));
     t.rows.push_back(row);
   }

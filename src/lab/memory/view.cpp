@@ -110,10 +110,7 @@ std::vector<std::string> summary(const Json& r) {
 }
 
 Table overview(const Json& results) {
-  Table t;
-  t.columns = {{"size", true},      {"batch"},      {"ctx"},        {"dtype", true},
-               {"attention", true}, {"mode", true}, {"pass", true}, {"peak"}};
-  t.keys = 7;
+  Table t = run_table("", {{"peak"}});
   add_category_columns(t);
   t.columns.insert(t.columns.end(), {{"segments", false, 5},
                                      {"on the device"},
@@ -125,13 +122,7 @@ Table overview(const Json& results) {
                                      {"status", true, 0, Column::wrap}});
   bool published = false;
   for (const Json& r : results) {
-    std::vector<std::string> row{size_name(r),
-                                 batch_text(r),
-                                 std::to_string(r.value("ctx", 0)),
-                                 r.value("dtype", "?"),
-                                 r.value("attention", "?"),
-                                 r.value("mode", ""),
-                                 r.value("pass", "?")};
+    std::vector<std::string> row = run_cells(r, r.contains("mode") ? mode_text(r) : "");
     row.push_back(size_text(r.at("peak_bytes")));
     add_categories(row, r.at("peak_by"));
     row.push_back(size_text(r.at("reserved_bytes")));

@@ -195,40 +195,25 @@ Table ops(const Json& r) {
 
 // Several configurations: a row each.
 Table overview(const Json& results) {
-  Table t;
-  t.columns = {{"size", true},
-               {"batch"},
-               {"ctx"},
-               {"dtype", true},
-               {"attention", true},
-               {"mode", true},
-               {"pass", true},
-               {"wall ms"},
-               {"floor ms", false, 8},
-               {"× floor"},
-               {"recording cost %", false, 14},
-               {"busy ms", false, 4},
-               {"idle ms", false, 2},
-               {"busy + idle ÷ events", false, 15},
-               {"GEMM % forward", false, 3},
-               {"GEMM % pass", false, 1},
-               {"softmax ÷ products, time %", false, 11},
-               {"FLOPs %", false, 12},
-               {"launches", false, 9},
-               {"unattributed", false, 13},
-               {"top kernel, forward", true, 18},
-               {"top kernel, pass", true, 17, Column::cut},
-               {"others > 1 % of forward", true, 19},
-               {"status", true, 0, Column::wrap}};
-  t.keys = 7;
+  Table t = run_table("", {{"wall ms"},
+                           {"floor ms", false, 8},
+                           {"× floor"},
+                           {"recording cost %", false, 14},
+                           {"busy ms", false, 4},
+                           {"idle ms", false, 2},
+                           {"busy + idle ÷ events", false, 15},
+                           {"GEMM % forward", false, 3},
+                           {"GEMM % pass", false, 1},
+                           {"softmax ÷ products, time %", false, 11},
+                           {"FLOPs %", false, 12},
+                           {"launches", false, 9},
+                           {"unattributed", false, 13},
+                           {"top kernel, forward", true, 18},
+                           {"top kernel, pass", true, 17, Column::cut},
+                           {"others > 1 % of forward", true, 19},
+                           {"status", true, 0, Column::wrap}});
   for (const Json& r : results) {
-    std::vector<std::string> row{size_name(r),
-                                 batch_text(r),
-                                 std::to_string(r.value("ctx", 0)),
-                                 r.value("dtype", "?"),
-                                 r.value("attention", "?"),
-                                 r.value("mode", ""),
-                                 r.value("pass", "?")};
+    std::vector<std::string> row = run_cells(r, r.value("mode", ""));
     if (r.at("status") == "oom") {
       row.resize(t.columns.size() - 1);
       row.push_back("OOM: " + r.value("reason", ""));
