@@ -36,7 +36,6 @@ struct AttentionResult {
   std::string status = "ok", reason;
   AttentionPhases phases;
   std::optional<Times> wall;
-  std::optional<std::vector<RankTimes>> ranks;
   std::optional<double> product_tflops, exp_tera_per_s;
   std::optional<Json> saved;  // bytes by tensor held for backward
   std::optional<int64_t> held_bytes, predicted_held_bytes, peak_bytes, predicted_peak_bytes, free_bytes;
@@ -52,7 +51,6 @@ struct AttentionResult {
     f("reason", self.reason);
     f("phases", self.phases);
     f("wall", self.wall);
-    f("ranks", self.ranks);
     f("product_tflops", self.product_tflops);
     f("exp_tera_per_s", self.exp_tera_per_s);
     f("saved", self.saved);
