@@ -54,7 +54,8 @@ inline std::string attention_text(const Json& r) {
   std::string kind = r.value("attention", "?"), why = r.value("attention_why", "");
   return why.rfind("auto", 0) == 0 ? fmt::format("{} ({})", kind, why) : kind;
 }
-// The columns that say which run a row is about, and what stands in them; `mode` is mode_text, or what an ablation adds.
+// The columns that say which run a row is about, and what stands in them; `mode` is mode_text, or what an ablation
+// adds.
 inline Table run_table(const std::string& title, const std::vector<Column>& more) {
   Table t;
   t.title = title;
