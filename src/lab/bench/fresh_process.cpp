@@ -189,7 +189,7 @@ std::vector<Group> groups_with_peers(const BenchOptions& options, const std::vec
       g.cases.push_back(std::make_unique<NoteCase>(fmt::format(
           "--peer: {} cannot import torch, so ours runs alone; name another with --python", options.python)));
     for (const std::string& variant : torch ? options.peers : std::vector<std::string>{}) {
-      g.cases.push_back(std::make_unique<PeerCase>(w, shape + ": " + variant, variant, options.python));
+      g.cases.push_back(std::make_unique<PeerCase>(w, fmt::format("{}: {}", shape, variant), variant, options.python));
       g.cases.push_back(std::make_unique<ChildCase>(w, shape + ": ours again"));
     }
   }

@@ -42,7 +42,7 @@ void add_first_runs(CompilationResult& compiled, const Measurement& m, double me
 std::string doubt_of(const plan::Prediction& need, const Measurement& m, double peak) {
   auto median = [&](size_t phase) { return statistics_of(m.timed_phase_ms(phase)).median; };
   std::string d = doubt("whole pass", need.flops_executed, statistics_of(m.timed_wall_ms()).median, peak);
-  if (d.empty() && m.phases_ms.size() > 0) d = doubt("forward", need.forward_flops_executed, median(0), peak);
+  if (d.empty() && !m.phases_ms.empty()) d = doubt("forward", need.forward_flops_executed, median(0), peak);
   if (d.empty() && m.phases_ms.size() > 1)
     d = doubt("backward", need.flops_executed - need.forward_flops_executed, median(1), peak);
   return d;
