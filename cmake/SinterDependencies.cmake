@@ -60,3 +60,15 @@ if(NOT TARGET sinter::openblas)
   unset(variants)
 endif()
 sinter_require(sinter::openblas libopenblas-dev)
+
+# Optional: see SinterGloo.cmake. By header and library: Debian's package file names one build type and an absolute path.
+macro(sinter_find_gloo)
+  find_path(SINTER_GLOO_INCLUDE NAMES gloo/allreduce.h)
+  find_library(SINTER_GLOO_LIBRARY NAMES gloo)
+  mark_as_advanced(SINTER_GLOO_INCLUDE SINTER_GLOO_LIBRARY)
+  if(SINTER_GLOO_INCLUDE AND SINTER_GLOO_LIBRARY AND NOT TARGET sinter::gloo)
+    add_library(sinter::gloo UNKNOWN IMPORTED)
+    set_target_properties(sinter::gloo PROPERTIES IMPORTED_LOCATION "${SINTER_GLOO_LIBRARY}"
+                          INTERFACE_INCLUDE_DIRECTORIES "${SINTER_GLOO_INCLUDE}")
+  endif()
+endmacro()

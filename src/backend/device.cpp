@@ -18,7 +18,7 @@ class MetaBackend : public DeviceBackend {
   }
   void free(void*) override {}
   int64_t free_bytes() const override { return INT64_MAX; }
-  void* create_stream(bool) override { return nullptr; }
+  void* create_stream(StreamRole) override { return nullptr; }
   void destroy_stream(void*) override {}
   void* create_event() override { return nullptr; }
   void destroy_event(void*) override {}

@@ -24,6 +24,16 @@ struct DeviceInfo {
   int ordinal = 0;              // CUDA's, among the GPUs this process may see
 };
 
+// What a stream is for. Communication goes first where streams compete, and what fills idle time last.
+enum class StreamRole : uint8_t { main, side, communication, copy };
+
+// What a call is to whoever records what streams do.
+struct CallLabel {
+  const char* name = "";
+  uint32_t range = 0;  // where it was made
+  bool communication = false;
+};
+
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -35,9 +45,9 @@ class DeviceBackend {
   virtual void free(void* p) = 0;
   virtual int64_t free_bytes() const = 0;  // what could be allocated now
 
-  // Streams and events are native handles. The CPU runs everything at once on null streams; those it creates (low
-  // priority, null with one thread) fill idle time.
-  virtual void* create_stream(bool low_priority = false) = 0;
+  // Streams and events are native handles. The CPU runs everything at once on null streams, which are its main ones.
+  // Its side streams fill idle time, and those of the other roles have a thread of their own.
+  virtual void* create_stream(StreamRole role = StreamRole::main) = 0;
   virtual void destroy_stream(void* stream) = 0;
   virtual void* create_event() = 0;
   virtual void destroy_event(void* event) = 0;
@@ -47,7 +57,7 @@ class DeviceBackend {
   virtual double elapsed_ms(void* begin, void* end) = 0;  // both complete
   virtual void synchronize(void* stream) = 0;
   // A call on its stream. It must exist until it is over.
-  virtual void submit(Kernel kernel, const KernelCall& call) { kernel(call); }
+  virtual void submit(Kernel kernel, const KernelCall& call, const CallLabel&) { kernel(call); }
 
   virtual void copy_from_host(void* dst, const void* src, size_t bytes, void* stream) = 0;  // src reusable on return
   virtual void copy_to_host(void* dst, const void* src, size_t bytes, void* stream) = 0;    // complete on return

@@ -7,8 +7,9 @@ namespace {
 
 constexpr const char* examples =
     R"(Each rank is told its number by the variables that torchrun sets (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT). Rank 0 writes to the terminal; lines of the others begin with their rank. When one fails, the
-others are stopped: 2, 3 or 4 if it said so itself, otherwise 5.
+MASTER_ADDR, MASTER_PORT). They meet under a random SINTER_SECRET, unless one is set already. Rank 0 writes to the
+terminal; lines of the others begin with their rank. When one fails, the others may say what they know and are stopped;
+the exit code is 2, 3 or 4 if it said so itself, otherwise 5.
 
 Examples:
   sinter launch -n 2 -- bench model --size tiny                two ranks that share the cores of this machine

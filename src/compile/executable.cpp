@@ -31,8 +31,10 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     });
   }
   std::vector<const KernelCall*> fused;
-  for (const Node& n : graph_.nodes)
+  for (const Node& n : graph_.nodes) {
     if (n.op->kind == OpKind::fused) fused.push_back(&n.call);
+    communicates_ = communicates_ || n.is_communication();
+  }
   if (!fused.empty()) backend_of(graph_.device).prepare_fused(fused);
   find_segments();
   find_addresses();
@@ -117,11 +119,12 @@ Executable::~Executable() {
   }
   if (begun_) backend.destroy_event(begun_);
   if (action_stream_) backend.destroy_stream(action_stream_);
-  for (void* stream : side_streams_)
+  for (void* stream : streams_)
     if (stream) backend.destroy_stream(stream);
 }
 
-// In a capture what waits becomes an edge of the graph. Earlier segments are over when this one begins.
+// In a capture what waits becomes an edge of the graph. Earlier segments are over when this one begins. Listeners hear
+// of a call in another lane only that it was made: when it ran is for whoever records streams to say.
 void Executable::submit_in_lanes(const Segment& segment) {
   DeviceBackend& backend = backend_of(graph_.device);
   struct Events {
@@ -143,8 +146,8 @@ void Executable::submit_in_lanes(const Segment& segment) {
   backend.record(begin, streams[0]);
   for (int lane = 1; lane < max_lanes; ++lane) {
     if (!used[lane]) continue;
-    if (!side_streams_[lane]) side_streams_[lane] = backend.create_stream(true);
-    streams[lane] = side_streams_[lane];
+    if (!streams_[lane]) streams_[lane] = backend.create_stream(stream_role(lane));
+    streams[lane] = streams_[lane];
     backend.wait(streams[lane], begin);
   }
   std::vector<void*> over(graph_.nodes.size());
@@ -155,7 +158,11 @@ void Executable::submit_in_lanes(const Segment& segment) {
     n.call.stream = streams[n.lane];
     for (int w : n.waits)
       if (size_t(w) >= segment.begin) backend.wait(streams[n.lane], over[size_t(w)]);
-    backend.submit(kernels_[i], n.call);
+    bool here = n.lane == main_lane && !backend.captures();
+    for (Interceptor* l = here ? context().interceptor : nullptr; l; l = l->next) l->replaying(*n.op);
+    backend.submit(kernels_[i], n.call, {n.op->name, n.range->id, n.is_communication()});
+    if (!backend.captures())
+      for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
     if (waited_for[i]) backend.record(over[i] = events.make(), streams[n.lane]);
   }
   for (int lane = 1; lane < max_lanes; ++lane) {
@@ -171,7 +178,7 @@ void Executable::run_in_lanes(const Segment& segment) {
   try {
     submit_in_lanes(segment);
   } catch (...) {
-    for (void* stream : side_streams_) try {
+    for (void* stream : streams_) try {
         if (stream) backend_of(graph_.device).synchronize(stream);
       } catch (...) {  // the first error is the one to report
       }
@@ -259,7 +266,7 @@ void Executable::run() {
       }
       if (captures && !s.captured) capture(s);
       if (s.captured) launch(s);
-      else if (!context().interceptor && backend.fills_idle_time()) run_in_lanes(s);
+      else if (backend.fills_idle_time() || (communicates_ && graph_.device == DeviceType::cpu)) run_in_lanes(s);
       else submit_in_order(s);
       if (s.over) backend.record(s.over, stream);
     }

@@ -52,9 +52,10 @@ class Executable {
   std::vector<Storage*> written_;  // existing storages that the step changes
   std::vector<Tensor> outputs_;
   std::vector<Segment> segments_;
-  void* begun_ = nullptr;               // an event: what host actions wait for at least
-  void* action_stream_ = nullptr;       // for what actions do on the device: segments may be being captured beside them
-  void* side_streams_[max_lanes] = {};  // of all lanes but the first
+  void* begun_ = nullptr;          // an event: what host actions wait for at least
+  void* action_stream_ = nullptr;  // for what actions do on the device: segments may be being captured beside them
+  void* streams_[max_lanes] = {};  // of all lanes but the main one
+  bool communicates_ = false;
   bool ran_ = false, has_addresses_ = false;
   HostQueue actions_;  // the first to go: they use the rest
 };

@@ -15,6 +15,15 @@ Span span_of(const TensorRef& t, int64_t offset) {
   return {offset, offset + (last + 1) * size_of(t.dtype)};
 }
 
+StreamRole stream_role(int lane) {
+  switch (lane) {
+    case main_lane: return StreamRole::main;
+    case communication_lane: return StreamRole::communication;
+    case copy_lane: return StreamRole::copy;
+    default: return StreamRole::side;
+  }
+}
+
 bool Buffer::is_unread(Span span) const {
   for (bool moved = true; moved && span.begin < span.end;) {
     moved = false;
@@ -91,7 +100,7 @@ bool overlap(const TensorRef& a, int64_t a_offset, const TensorRef& b, int64_t b
 
 int used_until(const Graph& graph, int call) {
   const Node& node = graph.nodes[size_t(call)];
-  return node.lane == 0 && node.chain == 0 ? call : std::min(int(graph.nodes.size()), call + graph.lane_slack);
+  return node.lane == main_lane && node.chain == 0 ? call : std::min(int(graph.nodes.size()), call + graph.lane_slack);
 }
 
 std::vector<Lifetime> lifetimes(const Graph& graph) {

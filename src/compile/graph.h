@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backend/device.h"
-#include "compile/owned_call.h"
 #include "core/fused.h"
+#include "core/owned_call.h"
 #include "core/range.h"
 #include "memory/caching_allocator.h"
 #include "ops/dispatch.h"
@@ -52,6 +52,18 @@ struct Operand {
   int64_t offset = 0;
 };
 
+// What lanes are for. Strips of naive attention have the main one and those from first_strip_lane on; host actions have
+// one of their own: they run in their order.
+enum Lane : int { main_lane, side_lane, communication_lane, copy_lane, first_strip_lane };
+constexpr int strip_lanes = 4;
+constexpr int max_lanes = first_strip_lane + strip_lanes - 1;  // of the device
+constexpr int host_lane = max_lanes;
+inline int strip_lane(int chain) {
+  int strip = (chain - 1) % strip_lanes;
+  return strip == 0 ? main_lane : first_strip_lane + strip - 1;
+}
+StreamRole stream_role(int lane);
+
 struct Node {
   const OpDef* op = nullptr;
   const RangeNode* range = nullptr;  // where the call was made
@@ -64,13 +76,14 @@ struct Node {
   // Note [Lanes]: calls of one lane run in their order; those of different lanes at the same time, but for `waits`:
   // calls of other lanes (earlier in the list) that must be over before this one begins. Running all of them one after
   // the other, as listed, is always right.
-  int lane = 0;
+  int lane = main_lane;
   std::vector<int> waits;
   // Note [Segments]: host actions cut the list into segments, each captured as one where the device can.
   // No pass moves a call across one.
   std::shared_ptr<const HostAction> action = {};  // of a node that is one
   int segment = -1;  // host actions before it, when it was traced; -1: a pass made it, and has put it where it belongs
   bool is_host() const { return op->kind == OpKind::host; }
+  bool is_communication() const { return op->kind == OpKind::communication; }
 
   int chain = 0;  // from 1 on: calls of different chains could run side by side if there are lanes for them
 
@@ -85,9 +98,6 @@ struct Node {
     for (int j = 0; j < call.n_out; ++j) f(out[size_t(j)], call.out[j], call.accumulates(j), true);
   }
 };
-
-constexpr int max_lanes = 4;          // of the device
-constexpr int host_lane = max_lanes;  // host actions have one of their own: they run in their order
 
 struct Graph {
   DeviceType device = DeviceType::cpu;

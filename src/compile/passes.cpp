@@ -4,6 +4,7 @@ namespace sinter::compile {
 
 std::span<const Pass> all_passes() {
   static const Pass table[] = {
+      {"alone", "collectives of a single rank are dropped", passes::alone},
       {"constants", "what follows from constants alone is computed once, and others know their constants",
        passes::constants},
       {"dce", "calls whose results nobody reads are dropped", passes::dce},
@@ -20,7 +21,8 @@ std::span<const Pass> all_passes() {
       {"beta", "a product that is then added to something is added while it is stored", passes::beta},
       {"fold", "a weight's gradient goes straight into its update and is never stored", passes::fold},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", passes::early},
-      {"lanes", "weight gradients and updates run beside the chain of activations' gradients", passes::lanes},
+      {"lanes", "weight gradients, updates and collectives run beside the chain of activations' gradients",
+       passes::lanes},
       {"gradients", "the memory of gradients that are never stored is given back", passes::gradients},
       {"plan", "buffers that are never in use together share memory", passes::plan},
   };

@@ -22,6 +22,7 @@ struct Pass {
 std::span<const Pass> all_passes();
 
 namespace passes {
+Report alone(Graph&, const PassOptions&);
 Report constants(Graph&, const PassOptions&);
 Report dce(Graph&, const PassOptions&);
 Report cse(Graph&, const PassOptions&);

@@ -7,7 +7,7 @@
 namespace sinter {
 
 struct Activity {
-  enum Kind : uint8_t { kernel, copy, fill, runtime_call };
+  enum Kind : uint8_t { kernel, copy, fill, runtime_call, communication };
   Kind kind = kernel;
   std::string name;  // a kernel's as compiled (demangled); "Memcpy DtoD (Device -> Device)"; "cudaLaunchKernel_v7000"
   int64_t begin_ns = 0, end_ns = 0;  // the host's steady clock

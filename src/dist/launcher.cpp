@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <memory>
 #include <netinet/in.h>
+#include <optional>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +42,17 @@ int free_port(const std::string& address) {
   return ntohs(at.sin_port);
 }
 
+// 128 bits that nobody can guess.
+std::string random_text() {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != ssize_t(sizeof bytes))
+    fail_with(ErrorKind::other, "no random numbers can be had for the ranks' secret ({}); set SINTER_SECRET yourself",
+              std::strerror(errno));
+  std::string text;
+  for (unsigned char b : bytes) text += fmt::format("{:02x}", b);
+  return text;
+}
+
 // "exit code 1", "signal 9 (Killed)".
 std::string ending_text(int exit_code) {
   if (exit_code <= 128) return fmt::format("ended with exit code {}", exit_code);
@@ -65,27 +79,16 @@ class Ranks {
   }
 
   int run() {
-    for (;;) {
-      bool all_ended = true;
-      for (int rank = 0; rank < options_.ranks; ++rank) {
-        pass_on(rank);
-        std::optional<ProcessResult> result = child(rank).wait(0);
-        all_ended = all_ended && result;
-        if (result) pass_on(rank, true);
-        if (!result || result->exit_code == 0) continue;
-        // The first to fail is the reason; what the others say while they are stopped follows from it.
-        say(fmt::format("sinter launch: rank {} {}{}\n", rank, ending_text(result->exit_code),
-                        result->exit_code == 127 ? ": " + result->output : ""));
-        stop();
-        return interrupted() ? interrupted_exit_code : launch_code_of(result->exit_code);
-      }
-      if (all_ended) return 0;
-      if (interrupted()) {
-        stop();
-        return interrupted_exit_code;
-      }
-      usleep(useconds_t(1e6 * look_s));
+    bool all_ended = false;
+    while (!(all_ended = look()) && !failed_ && !interrupted()) wait_a_little();
+    if (all_ended && !failed_) return 0;
+    if (failed_) {
+      look_for(options_.notice_s, true);
+      say(fmt::format("sinter launch: rank {} {}{}\n", failed_->rank, ending_text(failed_->result.exit_code),
+                      failed_->result.exit_code == 127 ? ": " + failed_->result.output : ""));
     }
+    stop();
+    return interrupted() ? interrupted_exit_code : launch_code_of(failed_->result.exit_code);
   }
 
  private:
@@ -101,21 +104,49 @@ class Ranks {
       say(fmt::format("[rank {}] {}", rank, text.substr(0, end + 1)));
   }
 
-  // All at once are asked, and all share the time they are given.
-  void stop() {
-    for (auto& c : children_) c->kill(SIGTERM);
-    int64_t begin = steady_ns();
+  // Passes on what ranks say, and keeps which one failed first; whether all have ended.
+  bool look() {
+    bool all_ended = true;
     for (int rank = 0; rank < options_.ranks; ++rank) {
-      double left = options_.grace_s - double(steady_ns() - begin) / 1e9;
-      child(rank).wait(std::max(0.0, left));
+      pass_on(rank);
+      std::optional<ProcessResult> result = child(rank).wait(0);
+      all_ended = all_ended && result;
+      if (!result) continue;
       pass_on(rank, true);
+      // Who says that a peer has failed may be seen before that peer is.
+      bool blames_another = result->exit_code == int(ErrorKind::peer);
+      bool first = !failed_ || (failed_->result.exit_code == int(ErrorKind::peer) && !blames_another);
+      if (result->exit_code != 0 && first && !stopping_) failed_ = {rank, *result};
     }
+    return all_ended;
+  }
+
+  void look_for(double seconds, bool until_interrupted) {
+    int64_t begin = steady_ns();
+    while (!look() && double(steady_ns() - begin) < 1e9 * seconds && !(until_interrupted && interrupted()))
+      wait_a_little();
+  }
+
+  static void wait_a_little() { usleep(useconds_t(1e6 * look_s)); }
+
+  // All at once are asked, and all share the time they are given. How they end then is our doing.
+  void stop() {
+    stopping_ = true;
+    for (auto& c : children_) c->kill(SIGTERM);
+    look_for(options_.grace_s, false);
     for (auto& c : children_) c->kill(SIGKILL);
   }
+
+  struct Failure {
+    int rank;
+    ProcessResult result;
+  };
 
   const LaunchOptions& options_;
   std::vector<std::unique_ptr<ChildProcess>> children_;
   std::vector<std::string> lines_;  // of each rank, not yet passed on
+  std::optional<Failure> failed_;   // the first to fail
+  bool stopping_ = false;
 };
 
 }  // namespace
@@ -130,6 +161,9 @@ std::vector<std::pair<std::string, std::string>> rank_variables(const LaunchOpti
                                                           {"GROUP_WORLD_SIZE", "1"},
                                                           {"MASTER_ADDR", o.master_addr},
                                                           {"MASTER_PORT", std::to_string(o.master_port)}};
+  // We may run under torchrun, whose own are not for these ranks.
+  all.insert(all.end(), {{"TORCHELASTIC_RUN_ID", o.job}, {"TORCHELASTIC_USE_AGENT_STORE", "False"}});
+  if (!o.secret.empty()) all.emplace_back("SINTER_SECRET", o.secret);
   // Every rank would take all cores otherwise; who has set a number means it.
   std::string threads = std::to_string(o.threads > 0 ? o.threads : std::max(1, int(host_cores()) / o.ranks));
   for (const char* name : {"SINTER_THREADS", "OMP_NUM_THREADS"})
@@ -145,6 +179,9 @@ int launch(const LaunchOptions& given) {
         o.master_port);
   check(o.threads >= 0 && o.threads <= 1024, "--threads must be between 1 and 1024, not {}", o.threads);
   if (o.master_port == 0) o.master_port = free_port(o.master_addr);
+  if (o.job.empty()) o.job = "launch-" + random_text();
+  if (const char* secret = std::getenv("SINTER_SECRET"); o.secret.empty() && !(secret && *secret))
+    o.secret = random_text();
   catch_interrupts();
   return Ranks(o).run();
 }

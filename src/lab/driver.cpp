@@ -33,7 +33,7 @@ class Loop {
       : e_(experiment),
         output_(output),
         record_(new_record(e_.command, machine_block(e_.device), e_.config)),
-        progress_(e_.silent) {
+        progress_(e_.silent || !e_.writes) {
     for (const Group& g : e_.groups) all_ += g.cases.size();
   }
 
@@ -83,7 +83,7 @@ class Loop {
       else if (!fit.warning.empty()) progress_.done(fmt::format("warning: {}: {}", c->text(), fit.warning));
     }
     bool going = true;
-    int turns = g.in_turns && running.size() > 1 ? 2 : 1;
+    int turns = g.in_turns && running.size() > 1 ? g.turns : 1;
     try {
       going = run_turns(running, turns);
     } catch (...) {
@@ -156,18 +156,19 @@ class Loop {
 
   // So that what was finished outlives even a machine that kills this process.
   void keep() {
-    if (record_["results"].empty()) return;
+    if (record_["results"].empty() || !e_.writes) return;
     if (e_.finish) e_.finish(record_);
     write_record(output_, record_);
   }
 
   void write() {
+    if (!e_.writes) return;
     if (e_.finish) e_.finish(record_);
     bool any = false;
     for (const Json& r : record_["results"]) any = any || r.value("status", "ok") != "oom";
     if (!any && !output_.plot.empty()) {  // nothing was measured, but memory that does not fit can still be seen
       View view = view_of(record_);
-      if (!view.chart && !view.timeline) output_.plot.clear();
+      if (!view.chart && !view.timeline && !view.picture) output_.plot.clear();
     }
     write_output(output_, record_, e_.files);
   }
@@ -203,7 +204,7 @@ int exit_code_of(const Json& results) {
 int run(Experiment& experiment, OutputOptions output) {
   std::vector<std::pair<const char*, std::string>> files;
   for (const Artefact& a : experiment.files) files.emplace_back(a.flag, a.path);
-  check_output(output, files);
+  if (experiment.writes) check_output(output, files);
   catch_interrupts();
   return Loop(experiment, output).run();
 }

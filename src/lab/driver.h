@@ -45,6 +45,7 @@ std::unique_ptr<Case> simple_case(const std::string& text, const std::function<J
 struct Group {
   std::vector<std::unique_ptr<Case>> cases;
   bool in_turns = true;  // otherwise one after the other, each as a whole
+  int turns = 2;
 };
 
 struct Experiment {
@@ -57,6 +58,7 @@ struct Experiment {
   std::function<void(Json& record)> finish = {};           // fields that follow from all results
   std::function<int(const Json& results)> exit_code = {};  // in place of exit_code_of
   bool silent = false;                                     // started by another sinter: no progress
+  bool writes = true;                                      // false: another rank does, and this one is silent
 };
 
 // Runs the experiment and writes its output. Returns the exit code.

@@ -35,10 +35,12 @@ std::string text_of(const View& view, size_t width) {
 
 std::string plot_of(const View& view, const std::string& path) {
   bool html = suffix_of(path) == ".html";
-  check(view.chart || view.timeline, "--plot {}: this record holds nothing to plot", path);
+  check(view.chart || view.timeline || view.picture, "--plot {}: this record holds nothing to plot", path);
   if (view.timeline)
     return html ? memory_timeline_html(*view.timeline, view.preamble, view.tables)
                 : memory_timeline_svg(*view.timeline);
+  if (view.picture)
+    return html ? to_html(view.picture->title, view.picture->svg, view.preamble, view.tables) : view.picture->svg;
   return html ? to_html(*view.chart, view.preamble, view.tables) : to_svg(*view.chart);
 }
 

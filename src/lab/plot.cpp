@@ -190,18 +190,23 @@ std::string to_svg(const Chart& chart) {
 }
 
 std::string to_html(const Chart& chart, const std::vector<std::string>& preamble, const std::vector<Table>& tables) {
+  return to_html(chart.title, to_svg(chart), preamble, tables);
+}
+
+std::string to_html(const std::string& title, const std::string& svg, const std::vector<std::string>& preamble,
+                    const std::vector<Table>& tables) {
   std::string out =
       fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n<style>",
-                  html_escaped(chart.title));
+                  html_escaped(title));
   out +=
       ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em "
       "auto;padding:0 1em}"
       "svg{max-width:100%;height:auto}table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}"
       "th,td{padding:.2em .6em;border-bottom:1px solid #8884;text-align:right;white-space:nowrap}.l{text-align:left}"
       "div{overflow-x:auto}p{color:#777;margin:.2em 0}</style></head><body>\n";
-  out += "<h1>" + html_escaped(chart.title) + "</h1>\n";
+  out += "<h1>" + html_escaped(title) + "</h1>\n";
   for (const std::string& line : preamble) out += "<p>" + html_escaped(line) + "</p>\n";
-  out += to_svg(chart);
+  out += svg;
   out += html_tables(tables);
   return out + "</body></html>\n";
 }

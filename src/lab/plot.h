@@ -23,6 +23,8 @@ struct Chart {
 
 std::string to_svg(const Chart& chart);
 std::string to_html(const Chart& chart, const std::vector<std::string>& preamble, const std::vector<Table>& tables);
+std::string to_html(const std::string& title, const std::string& svg, const std::vector<std::string>& preamble,
+                    const std::vector<Table>& tables);
 
 // ---- what other pictures share with these ----
 extern const char* const svg_style;  // a <style> element, for an <svg class="chart">, light and dark

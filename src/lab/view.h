@@ -13,6 +13,10 @@ struct View {
   std::vector<Table> tables;
   std::optional<Chart> chart;      // none where there is nothing to see
   const Json* timeline = nullptr;  // of memory, inside the record; takes the chart's place
+  struct Picture {
+    std::string title, svg;
+  };
+  std::optional<Picture> picture = {};  // takes the chart's place too
 };
 
 View view_of(const Json& record);  // by the command that wrote it

@@ -53,6 +53,16 @@ CachingAllocator::CachingAllocator(std::string device_name, Source source)
 // Allocators live as long as the process: tensors with static lifetime may outlast main.
 CachingAllocator::~CachingAllocator() = default;
 
+CachingAllocator::Source& CachingAllocator::source_of(void* stream) {
+  auto it = pool_sources_.find(stream);
+  return it == pool_sources_.end() ? source_ : it->second;
+}
+
+void CachingAllocator::add_pool(void* key, Source source) {
+  std::lock_guard lock(mutex_);
+  pool_sources_.insert_or_assign(key, std::move(source));
+}
+
 int64_t CachingAllocator::rounded(int64_t bytes) { return round_up(std::max<int64_t>(bytes, 1), granule); }
 
 Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream, const TensorRef* holds) {
@@ -81,7 +91,8 @@ Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream, co
     std::copy_n(stats_.allocated_by, memory_category_count, stats_.at_peak_by);
   }
   log(MemoryEvent::alloc, *block);
-  if (poison_) source_.fill_with_nan(block->address, size_t(block->bytes), stream);
+  if (poison_)
+    source_.fill_with_nan(block->address, size_t(block->bytes), pool_sources_.contains(stream) ? nullptr : stream);
   return {block->address, block};
 }
 
@@ -111,8 +122,9 @@ CachingAllocator::Block* CachingAllocator::find(int64_t bytes, void* stream, boo
 
 CachingAllocator::Block* CachingAllocator::grow(int64_t bytes, void* stream, bool small) {
   int64_t segment = small ? small_segment : bytes < medium_limit ? medium_segment : round_up(bytes, large_granule);
-  void* p = source_.allocate(size_t(segment));
-  if (!p && segment > bytes) p = source_.allocate(size_t(segment = bytes));
+  Source& source = source_of(stream);
+  void* p = source.allocate(size_t(segment));
+  if (!p && segment > bytes) p = source.allocate(size_t(segment = bytes));
   if (!p) return nullptr;
   Block* block = new_block({static_cast<char*>(p), segment, nullptr, nullptr, stream, false, small});
   block->segment = ++segments_taken_;
@@ -169,7 +181,7 @@ void CachingAllocator::release_cached_locked() {
         }
         log(MemoryEvent::segment_free, *block);
         stats_.reserved -= block->bytes;
-        source_.free(block->address);
+        source_of(block->stream).free(block->address);
         it = pool->erase(it);
         segments_.erase(block->address);
         discard(block);

@@ -94,6 +94,8 @@ class CachingAllocator : public Allocator {
     std::function<void(void*, size_t, void* stream)> fill_with_nan;
   };
   CachingAllocator(std::string device_name, Source source);
+  // Memory of another kind, such as what other processes can see: allocations whose stream is `key` come from it.
+  void add_pool(void* key, Source source);
   ~CachingAllocator() override;
 
   Allocation allocate(int64_t bytes, void* stream, const TensorRef* holds = nullptr) override;
@@ -153,6 +155,8 @@ class CachingAllocator : public Allocator {
 
   std::string device_name_;
   Source source_;
+  std::unordered_map<void*, Source> pool_sources_;  // of pools that have their own
+  Source& source_of(void* stream);
   mutable std::mutex mutex_;
   std::unordered_map<void*, StreamPools> pools_;
   std::map<char*, Block*> segments_;  // the first block of each

@@ -25,9 +25,12 @@ Tensor flat_view(const Tensor& buffer, const Dims& dims, int64_t offset) {
   return make_view(buffer, dims, contiguous_strides(dims), offset);
 }
 
-Tensor zeroed(int64_t n, DType dtype, DeviceType device, MemoryCategory category) {
+Tensor zeroed(int64_t n, DType dtype, DeviceType device, MemoryCategory category, void* pool = nullptr) {
   CategoryScope scope(category);
-  return zeros({n}, dtype, device);
+  if (!pool) return zeros({n}, dtype, device);
+  Tensor flat = empty_in_pool({n}, dtype, device, pool);
+  fill(flat, 0);
+  return flat;
 }
 
 }  // namespace
@@ -173,7 +176,8 @@ void Parameters::allocate_grad() {
     impl->ref.data = impl->storage->data;
     gradient_->set_memory(Tensor(impl));
   } else {
-    gradient_->set_memory(zeroed(trainable_size_, gradient_->dtype, options_.device, gradient_->category));
+    gradient_->set_memory(
+        zeroed(trainable_size_, gradient_->dtype, options_.device, gradient_->category, options_.gradient_pool));
   }
   for (LeafEntry& l : leaves_)
     if (!l.frozen) leaf_of(l.tensor)->grad = flat_view(grad, l.tensor.dims(), l.offset);
@@ -204,6 +208,20 @@ int64_t Parameters::count() const {
   int64_t n = 0;
   for (const Entry& e : entries_) n += e.dims.numel();
   return n;
+}
+
+std::vector<Parameters::TrainableLeaf> Parameters::trainable_leaves() const {
+  std::vector<TrainableLeaf> all;
+  for (int i : order_) {
+    const LeafEntry& l = leaves_[size_t(i)];
+    if (l.frozen) continue;
+    TrainableLeaf& t = all.emplace_back(TrainableLeaf{leaf_of(l.tensor), l.offset, l.end, {}});
+    for (int e = l.first_entry; e < l.first_entry + l.entry_count; ++e) {
+      const Entry& entry = entries_[size_t(e)];
+      t.entries.emplace_back(entry.offset, entry.offset + entry.dims.numel());
+    }
+  }
+  return all;
 }
 
 const Tensor& Parameters::Role::flat() const {

@@ -46,6 +46,7 @@ class Parameters {
     DType master = DType::f32;
     std::optional<DType> compute;  // the type of the 16-bit copy, if there is one
     uint64_t seed = 0;
+    void* gradient_pool = nullptr;  // of the device's allocator, where gradients are to lie; null: with everything else
   };
   explicit Parameters(const Options& options);
   ~Parameters();
@@ -82,6 +83,14 @@ class Parameters {
     int64_t begin = 0, end = 0;  // of its trainable part
   };
   const std::vector<Unit>& units() const { return units_; }
+
+  // A leaf that gets gradients, and where it and its parameters lie in every role; by offset.
+  struct TrainableLeaf {
+    Leaf* leaf;
+    int64_t begin, end;  // with the padding after it
+    std::vector<std::pair<int64_t, int64_t>> entries;
+  };
+  std::vector<TrainableLeaf> trainable_leaves() const;
 
   class Role {
    public:

@@ -74,6 +74,7 @@ class Event {
   void record();
   void wait();  // the host waits
   double ms_since(const Event& begin) const;
+  void* native() const { return native_; }
 
  private:
   DeviceBackend& backend_;

@@ -1,8 +1,11 @@
 #include "ops/dispatch.h"
 
+#include <atomic>
 #include <cstddef>
+#include <deque>
 #include <memory>
 
+#include "core/owned_call.h"
 #include "core/range.h"
 #include "ops/ops.h"
 
@@ -43,6 +46,24 @@ Allocator& memory_of(DeviceType device) {
   return recorder ? recorder->allocator() : allocator_of(device);
 }
 
+Tensor new_memory(const Dims& dims, const Dims& strides, DType dtype, DeviceType device, void* pool) {
+  for (int64_t n : dims) check(n >= 0, "a tensor's sizes cannot be negative: {}", dims);
+  int64_t elements = 1;
+  for (int d = 0; d < dims.rank(); ++d) {
+    elements = dims[d] == 0 ? 0 : elements + (dims[d] - 1) * strides[d];
+    if (elements == 0) break;
+  }
+  Ref<TensorImpl> impl = new TensorImpl;
+  impl->device = device;
+  impl->ref.dtype = dtype;
+  impl->ref.rank = dims.rank();
+  std::copy(dims.begin(), dims.end(), impl->ref.dims);
+  std::copy(strides.begin(), strides.end(), impl->ref.strides);
+  impl->storage = new Storage(memory_of(device), elements * size_of(dtype), pool, &impl->ref);
+  impl->ref.data = impl->storage->data;
+  return Tensor(std::move(impl));
+}
+
 Tensor new_tensor(const OutSpec& spec, DeviceType device) {
   return spec.strides.rank() ? empty_strided(spec.dims, spec.strides, spec.dtype, device)
                              : empty(spec.dims, spec.dtype, device);
@@ -59,6 +80,41 @@ bool can_write(const OpDef& op, int j, const Tensor& to, const OutSpec& spec, bo
   bool type_ok = to.dtype() == spec.dtype || ((op.writes_any_float >> j & 1) && is_float(to.dtype())) ||
                  ((op.writes_fp32 >> j & 1) && to.dtype() == DType::f32 && is_16bit(spec.dtype));
   return type_ok && (!accumulate || (op.accumulates >> j & 1));
+}
+
+// Collectives that may not be over yet, with what they use.
+struct Communication {
+  struct Call {
+    OwnedCall call;
+    std::vector<Tensor> tensors;
+  };
+  explicit Communication(DeviceType device)
+      : backend(backend_of(device)), stream(backend.create_stream(StreamRole::communication)), moment(device) {}
+  DeviceBackend& backend;
+  void* stream;
+  Event moment;
+  std::deque<Call> calls;
+};
+// Never destroyed: a process that ends while a collective waits for others need not wait for it.
+template <DeviceType device> Communication& the_communication() {
+  static auto* c = new Communication(device);
+  return *c;
+}
+Communication& communication_of(DeviceType device) {
+  return device == DeviceType::cuda ? the_communication<DeviceType::cuda>() : the_communication<DeviceType::cpu>();
+}
+std::atomic<bool> communicates[2];  // by device type, from the first collective on
+
+// After what the caller has submitted so far, beside what it submits next.
+void communicate(Kernel kernel, const KernelCall& k, const OpCall& call, DeviceType device) {
+  Communication& c = communication_of(device);
+  communicates[device == DeviceType::cuda] = true;
+  Communication::Call& kept = c.calls.emplace_back(OwnedCall(k));
+  for (int i = 0; i < call.n_in(); ++i) kept.tensors.push_back(call.in(i).detach());
+  kept.call.stream = c.stream;
+  c.moment.record();
+  c.backend.wait(c.stream, c.moment.native());
+  c.backend.submit(kernel, kept.call, {call.op.name, Range::current().id, true});
 }
 
 void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, uint32_t accumulate) {
@@ -92,6 +148,8 @@ void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, u
   Kernel kernel = backend_of(device).kernels().*(op.kernel);
   if (!kernel) [[unlikely]]
     no_kernel(op, device);
+  if (op.kind == OpKind::communication) [[unlikely]]
+    return communicate(kernel, k, call, device);
   for (Interceptor* i = context().interceptor; i; i = i->next) i->launching(call);
   kernel(k);
 }
@@ -157,6 +215,16 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
   return outputs;
 }
 
+void join_communication(DeviceType device) {
+  if (context().recorder || device == DeviceType::meta || !communicates[device == DeviceType::cuda]) return;
+  Communication& c = communication_of(device);
+  if (c.calls.empty()) return;
+  c.backend.record(c.moment.native(), c.stream);
+  c.backend.wait(current_stream(device), c.moment.native());
+  if (device == DeviceType::cuda) c.moment.wait();  // before what it uses goes
+  c.calls.clear();
+}
+
 void refuse_while_tracing(const char* what) {
   check(!context().recorder,
         "{} while a step is traced: nothing is computed yet, so no value can be read or brought in; do it before or "
@@ -165,22 +233,12 @@ void refuse_while_tracing(const char* what) {
         what);
 }
 
+Tensor empty_in_pool(const Dims& dims, DType dtype, DeviceType device, void* pool) {
+  return new_memory(dims, contiguous_strides(dims), dtype, device, pool);
+}
+
 Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device) {
-  for (int64_t n : dims) check(n >= 0, "a tensor's sizes cannot be negative: {}", dims);
-  int64_t elements = 1;
-  for (int d = 0; d < dims.rank(); ++d) {
-    elements = dims[d] == 0 ? 0 : elements + (dims[d] - 1) * strides[d];
-    if (elements == 0) break;
-  }
-  Ref<TensorImpl> impl = new TensorImpl;
-  impl->device = device;
-  impl->ref.dtype = dtype;
-  impl->ref.rank = dims.rank();
-  std::copy(dims.begin(), dims.end(), impl->ref.dims);
-  std::copy(strides.begin(), strides.end(), impl->ref.strides);
-  impl->storage = new Storage(memory_of(device), elements * size_of(dtype), current_stream(device), &impl->ref);
-  impl->ref.data = impl->storage->data;
-  return Tensor(std::move(impl));
+  return new_memory(dims, strides, dtype, device, current_stream(device));
 }
 
 Tensor empty(const Dims& dims, DType dtype, DeviceType device) {

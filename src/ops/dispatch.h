@@ -88,5 +88,6 @@ extern RecordGradient record_gradient;
 
 Tensor empty(const Dims& dims, DType dtype, DeviceType device);
 Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device);
+Tensor empty_in_pool(const Dims& dims, DType dtype, DeviceType device, void* pool);  // CachingAllocator::add_pool
 
 }  // namespace sinter

@@ -84,10 +84,11 @@ class GradCall {
 struct Cost {
   double matmul_flops = 0, other_flops = 0;
   double executed_flops = -1;  // of the GEMMs, where a mask leaves fewer to do; negative: all of them
+  double wire_bytes = 0;       // that this rank sends to others
   double executed() const { return executed_flops < 0 ? matmul_flops : executed_flops; }
 };
 
-// What an op is to the compiler: passes ask for this rather than which op it is. Communication will be one more.
+// What an op is to the compiler: passes ask for this rather than which op it is.
 enum class OpKind : uint8_t {
   opaque,           // nothing that concerns it
   view,             // has no kernel
@@ -99,6 +100,7 @@ enum class OpKind : uint8_t {
   step_numbers,     // works out what updates read of the optimizer's state
   update,           // the optimizer's, element by element: of in[0] by its gradient in[1], and more flat buffers
   product_update,   // the same with the gradient's GEMM in it (core/folded_update.h)
+  communication,    // a collective of all ranks of a group (CollectiveAttrs): they make the same ones in the same order
   host,             // something the host does (HostAction): no call moves across it
 };
 

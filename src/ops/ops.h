@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "backend/process_group.h"
 #include "ops/dispatch.h"
 
 namespace sinter {
@@ -72,6 +73,14 @@ void fill(const Tensor& to, double value);
 void fill_normal(const Tensor& to, uint64_t seed, uint64_t stream, double std, double cut = 3);
 void fill_uniform(const Tensor& to, uint64_t seed, uint64_t stream, double low, double high);
 void fill_integers(const Tensor& to, uint64_t seed, uint64_t stream, int64_t low, int64_t high);
+
+// Collectives (comm.cpp), on the device's communication stream.
+void all_reduce(const Tensor& x, ProcessGroup& group, ReduceKind reduce = ReduceKind::sum);
+void broadcast(const Tensor& x, ProcessGroup& group, int root = 0);
+void reduce_scatter(const Tensor& x, const Tensor& share, ProcessGroup& group, ReduceKind reduce = ReduceKind::sum);
+void all_gather(const Tensor& share, const Tensor& x, ProcessGroup& group);
+// What is submitted from now on comes after the collectives so far; throws what one of them threw.
+void join_communication(DeviceType device);
 
 // Making tensors and reading them.
 Tensor zeros(const Dims& dims, DType dtype, DeviceType device);

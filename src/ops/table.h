@@ -33,6 +33,8 @@ extern const OpDef split_heads, split_heads_backward;
 extern const OpDef swiglu, swiglu_backward;
 // fill.cpp
 extern const OpDef fill, random_normal, random_uniform, random_integers;
+// comm.cpp
+extern const OpDef all_reduce, reduce_scatter, all_gather, broadcast;
 // optim.cpp
 extern const OpDef sum_squares, prepare_step, adamw, adamw_product, sgd;
 

@@ -2,21 +2,24 @@
 
 #include <unistd.h>
 
+#include "backend/cpu/stream.h"
 #include "core/clock.h"
 #include "system/signals.h"
 
 namespace sinter {
 namespace {
 
-// The clock around each op: on the CPU that is its time.
+// The clock around each op: on the CPU that is its time. What other streams run, they record themselves.
 class OpClock : public Interceptor {
  public:
   void launching(const OpCall&) override { begin_ = steady_ns(); }
   void called(const OpCall& call, TensorPtrs, const Outputs&) override {
-    if (call.op.kernel) add(call.op);
+    if (call.op.kernel && begin_) add(call.op);
   }
   void replaying(const OpDef&) override { begin_ = steady_ns(); }
-  void replayed(const OpDef& op, const Cost&, double) override { add(op); }
+  void replayed(const OpDef& op, const Cost&, double) override {
+    if (begin_) add(op);
+  }
   std::vector<Activity> activities;
 
  private:
@@ -27,8 +30,9 @@ class OpClock : public Interceptor {
     a.end_ns = steady_ns();
     a.range = Range::current().id;
     activities.push_back(std::move(a));
+    begin_ = 0;
   }
-  int64_t begin_ = 0;
+  int64_t begin_ = 0;  // of the call that runs; 0: none does here
 };
 
 // A pair of device events around each op: what is left where CUPTI cannot be had.
@@ -159,7 +163,10 @@ class Profiler::Recording {
     }
     begin_ns_ = steady_ns();
     counting_.emplace(costs_);
-    if (profiler.source_ == "clock") timing_.emplace(clock_);
+    if (profiler.source_ == "clock") {
+      timing_.emplace(clock_);
+      cpu::record_streams(true);
+    }
     if (profiler.source_ == "events") timing_.emplace(events_.emplace(profiler.device_));
     if (for_trace) {
       ranges_.emplace();
@@ -169,6 +176,7 @@ class Profiler::Recording {
     }
   }
   ~Recording() {
+    if (profiler_.source_ == "clock") cpu::record_streams(false);
     if (ranges_) allocator_.record_events(false);
   }
 
@@ -183,6 +191,7 @@ class Profiler::Recording {
       p.dropped += r.dropped;
     }
     append(p.trace.device, std::move(clock_.activities));
+    append(p.trace.device, cpu::take_stream_record());
     if (events_) append(p.trace.device, events_->take());
     if (ranges_) {
       append(p.trace.ranges, ranges_->take());

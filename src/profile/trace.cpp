@@ -86,15 +86,16 @@ DeviceTime device_time(const std::vector<Activity>& device) {
   return t;
 }
 
-bool is_communication(const std::string& kernel) {
-  return kernel.starts_with("nccl") || kernel.find("ncclKernel") != std::string::npos;
+bool is_communication(const Activity& a) {
+  return a.kind == Activity::communication || a.name.starts_with("nccl") ||
+         a.name.find("ncclKernel") != std::string::npos;
 }
 
 Overlap communication_overlap(const std::vector<Activity>& device) {
   std::vector<Interval> communication, compute;
   for (const Activity& a : device) {
-    if (moves_memory(a)) continue;  // neither, says HTA
-    (is_communication(a.name) ? communication : compute).push_back({a.begin_ns, a.end_ns});
+    if (!is_communication(a) && moves_memory(a)) continue;  // neither, says HTA
+    (is_communication(a) ? communication : compute).push_back({a.begin_ns, a.end_ns});
   }
   communication = united(std::move(communication)), compute = united(std::move(compute));
   return {length(communication), length_of_both(communication, compute)};

@@ -33,7 +33,7 @@ struct Trace {
   std::string device_name;
   int64_t device_memory = 0;
   int multiprocessors = 0, compute_capability = 0;
-  bool on_host = false;  // CPU: the ops are the kernels
+  bool on_host = false;  // CPU: the ops are the kernels, and lanes the streams
   int rank = 0, world_size = 1;
 
   std::vector<Activity> device;                     // kernels, copies, fills
@@ -57,11 +57,12 @@ struct DeviceTime {
 DeviceTime device_time(const std::vector<Activity>& device);
 
 // Communication overlapped with compute, as HolisticTraceAnalysis defines it: time in which both kinds of kernel run ÷
-// time in which communication runs. Communication kernels are recognised by name as HTA does.
+// time in which communication runs. What is left of it is exposed. Kernels of libraries are recognised by name, as HTA
+// does.
 struct Overlap {
   int64_t communication_ns = 0, overlapped_ns = 0;
 };
 Overlap communication_overlap(const std::vector<Activity>& device);
-bool is_communication(const std::string& kernel);
+bool is_communication(const Activity& a);
 
 }  // namespace sinter

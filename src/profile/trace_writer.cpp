@@ -11,11 +11,12 @@
 // - HTA knows four launches: cudaLaunchKernel, cudaLaunchKernelExC, cudaMemcpyAsync and cudaMemsetAsync. cuBLASLt calls
 //   the driver directly; where no call of the runtime has a kernel's correlation, the driver's is written under the
 //   runtime's name, with its own as "driver call". Versions are cut off: cudaLaunchKernel_v7000.
-// - Copies and fills have names that begin with Memcpy and Memset. Communication kernels are those that
-//   is_communication() accepts; one of our own would have to be written as name[ncclKernel].
+// - Copies and fills have names that begin with Memcpy and Memset. Communication kernels are known by NCCL's names:
+//   our own collectives are written as all_reduce[ncclKernel].
 // - Iterations are annotations ProfilerStep#N. Of several, HTA leaves the last one out.
-// - On the CPU the ops are the kernels: the file holds ops, annotations and memory only, since HTA could make nothing
-//   of kernels without a stream.
+// - On the CPU the ops are the kernels. Where they ran in several lanes (Note [Lanes] in compile/graph.h), or
+//   collectives beside them, they are written once more as kernels with the lanes for streams; otherwise the file holds
+//   ops, annotations and memory only.
 // - An arrow (ac2g) leads from a call to the first thing it started; a graph's launch starts thousands.
 #include <algorithm>
 #include <fmt/format.h>
@@ -94,6 +95,7 @@ const char* category_of(const Activity& a) {
 }
 
 std::string exported_name(const Activity& a) {
+  if (a.kind == Activity::communication) return a.name + "[ncclKernel]";
   const char* prefix = a.kind == Activity::copy ? "Memcpy" : a.kind == Activity::fill ? "Memset" : "";
   return a.name.starts_with(prefix) ? a.name : fmt::format("{} {}", prefix, a.name);
 }
@@ -118,7 +120,9 @@ class KinetoWriter {
     std::sort(spans_.begin(), spans_.end(), by_begin);
     main_thread_ = spans_.empty() ? pid_ : spans_.front().thread;
     base_ = first_begin();
+    for (const Activity& a : trace.device) lanes_ = lanes_ || (trace.on_host && a.stream > 0);
     if (!trace.on_host) link();
+    else activity_op_.resize(trace.device.size());
   }
 
   std::string write() {
@@ -132,6 +136,8 @@ class KinetoWriter {
       for (size_t i = 0; i < trace_.device.size(); ++i) activity(i);
       annotations();
       arrows();
+    } else if (lanes_) {
+      for (size_t i = 0; i < trace_.device.size(); ++i) activity(i);
     }
     memory();
     add("\n  ],\n  \"traceName\": \"sinter_rank{}.json\"\n}}\n", trace_.rank);
@@ -269,6 +275,14 @@ class KinetoWriter {
     if (!trace_.on_host)
       for (const Activity& c : trace_.calls) threads.insert(thread_of(c));
     for (int64_t t : threads) describe_track(pid_, t, "thread");
+    if (lanes_) {
+      describe_process(0, "CPU lanes", below_processes);
+      const char* const names[] = {"main lane", "side lane", "communication lane", "copy lane"};
+      for (int i = 0; i < 4; ++i) {
+        describe("thread_name", "name", 0, default_stream + i, std::string(names[i]));
+        describe("thread_sort_index", "sort_index", 0, default_stream + i, default_stream + i);
+      }
+    }
     if (trace_.on_host) return;
     std::map<int, std::set<int>> streams;
     for (const Activity& a : trace_.device) streams[a.device].insert(stream_of(a));
@@ -316,8 +330,10 @@ class KinetoWriter {
     const Activity& a = trace_.device[i];
     slice(exported_name(a), category_of(a), a.device, stream_of(a), a.begin_ns, a.end_ns);
     add("\"External id\": {}, \"device\": {}, \"context\": 1, \"stream\": {}", activity_op_[i], a.device, stream_of(a));
-    if (a.correlation) add(", \"correlation\": {}", a.correlation);
-    if (a.kind == Activity::kernel) {
+    if (a.correlation || trace_.on_host) add(", \"correlation\": {}", trace_.on_host ? i + 1 : a.correlation);
+    if (a.kind == Activity::communication) {
+      add(", \"Collective name\": \"{}\", \"Group size\": {}, \"bytes\": {}", a.name, trace_.world_size, a.bytes);
+    } else if (a.kind == Activity::kernel) {
       if (a.grid[0])
         add(", \"grid\": [{}, {}, {}], \"block\": [{}, {}, {}]", a.grid[0], a.grid[1], a.grid[2], a.block[0],
             a.block[1], a.block[2]);
@@ -370,6 +386,7 @@ class KinetoWriter {
   std::unordered_map<uint32_t, size_t> call_of_;     // correlation → call, the runtime's rather than the driver's
   std::map<uint32_t, size_t> first_started_;         // correlation → what began first on the device
   std::vector<size_t> call_op_, activity_op_;        // External ids
+  bool lanes_ = false;                               // of the CPU, shown as streams
   std::map<Annotated, std::pair<int64_t, int64_t>> annotations_;  // begin and end on the device
 };
 

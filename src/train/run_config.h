@@ -26,8 +26,10 @@ struct RunConfig {
   double memory_budget = 0;    // GiB that a compiled pass may take; 0: no limit
   uint64_t seed = 0;
   AdamWOptions adamw{{.learning_rate = 1e-4}};
-  std::string attention_why;  // how model.attention came to be
-  int64_t accumulate = 1;     // micro-batches of `batch` sequences that make a step
+  std::string attention_why;      // how model.attention came to be
+  int64_t accumulate = 1;         // micro-batches of `batch` sequences that make a step
+  ProcessGroup* group = nullptr;  // the ranks that run it together; null: this process alone
+  dist::DataParallelOptions data_parallel;
 
   TrainerOptions trainer_options(DeviceType where) const;
   std::string text() const;  // "small, batch 4, ctx 256, bf16, flash attention, step"

@@ -8,7 +8,8 @@ namespace sinter {
 
 Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const MakeModel& make_model)
     : options_(options),
-      parameters_({options.device, options.precision.master, options.precision.compute, options.seed}) {
+      parameters_({options.device, options.precision.master, options.precision.compute, options.seed,
+                   options.group && options.device == DeviceType::cpu ? options.group->pool() : nullptr}) {
   validate(config);
   if (options.device != DeviceType::meta) check_supported(options.precision, target_of(options.device));
   if (options_.compiled) {
@@ -18,6 +19,8 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
   Range range("init", RangeKind::phase);
   model_ = make_model(config, parameters_);
   parameters_.allocate();
+  if (options.group)
+    data_parallel_ = std::make_unique<dist::DataParallel>(parameters_, *options.group, options.data_parallel);
 }
 
 Tensor Trainer::forward(Pass pass, const Batch& batch) const {
@@ -30,12 +33,14 @@ Tensor Trainer::forward(Pass pass, const Batch& batch) const {
   return cross_entropy(logits, batch.targets());
 }
 
-void Trainer::backward(const Tensor& loss, const Tensor& share) {
+void Trainer::backward(const Tensor& loss, const Tensor& share, bool sync) {
   Range range("backward", RangeKind::phase);
   Scoped math(context().math, options_.precision.math);
   Tensor seed = options_.precision.loss_scaling ? optimizer().loss_scale(loss.dtype()) : Tensor();
   if (share.defined()) seed = seed.defined() ? mul(seed, share) : share;
+  if (data_parallel_) data_parallel_->begin(sync);
   sinter::backward(loss, seed);
+  if (data_parallel_) data_parallel_->finish();
 }
 
 // What is traced, and what eager mode runs. Gradients are forgotten at the beginning, so that a trace holds whatever
@@ -54,13 +59,15 @@ Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mar
   }
   done(Phase::forward);
   if (trains) {
-    backward(result, part == only ? Tensor() : share_);
+    backward(result, part == only ? Tensor() : share_, part == only || part == last);
     done(Phase::backward);
   }
   if (part != only) {
     NoGrad off;
     add_into(loss_sum_, mul(result.detach(), share_));
   }
+  if (data_parallel_ && pass != Pass::forward && (part == only || part == last))
+    data_parallel_->average(part == only ? result.detach() : loss_sum_);
   if (pass == Pass::step && (part == only || part == last)) {
     optimizer().step();
     parameters_.zero_grad();
@@ -109,7 +116,7 @@ Tensor Trainer::run(Pass pass, std::span<const Batch> batches, const Mark& mark)
     fill(share_, 1 / double(batches.size()));
     fill(loss_sum_, 0);
     for (const Batch& b : batches) {
-      bool ends = &b == &batches.back() && pass == Pass::step,
+      bool ends = &b == &batches.back() && (pass == Pass::step || data_parallel_),
            begins = &b == &batches.front() && pass != Pass::evaluate;
       result = run(pass, ends ? last : begins ? first : later, b, phases);
     }

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "compile/compiled.h"
+#include "dist/data_parallel.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "train/batch.h"
@@ -27,6 +28,9 @@ struct TrainerOptions {
   uint64_t seed = 0;
   MakeOptimizer optimizer = make_adamw({});
   std::optional<compile::CompileOptions> compiled;  // each pass is traced once and replayed
+  // The ranks that train together, each with its own batches: gradients and losses are averages over them. Null: alone.
+  ProcessGroup* group = nullptr;
+  dist::DataParallelOptions data_parallel;
 };
 
 class Trainer {
@@ -37,8 +41,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;  // the optimizer holds on to the parameters
   Trainer& operator=(const Trainer&) = delete;
 
-  // One pass over micro-batches, which weigh the same: loss and gradient are the means of theirs, logits those of the
-  // last. Earlier gradients are forgotten first; a step, by the optimizer's learning rate, uses its own up. Does not
+  // One pass over micro-batches, which weigh the same: loss and gradient are the means of theirs (and of all ranks'),
+  // logits those of the last. Earlier gradients are forgotten first; a step, by the optimizer's learning rate, uses its own up. Does not
   // wait for the device; what it returns holds until the next pass.
   Tensor run(Pass pass, std::span<const Batch> micro_batches, const Mark& mark = {});
   Tensor run(Pass pass, const Batch& batch, const Mark& mark = {}) { return run(pass, std::span(&batch, 1), mark); }
@@ -50,6 +54,7 @@ class Trainer {
   compile::Graph trace(Pass pass, const Batch& batch);
 
   Parameters& parameters() { return parameters_; }
+  const dist::DataParallel* data_parallel() const { return data_parallel_.get(); }
   Optimizer& optimizer();  // made on first use: a forward pass needs none
   // Of compiled passes, what has run; of a step, its end last.
   struct Replayed {
@@ -64,14 +69,15 @@ class Trainer {
   enum Part { only, first, later, last, part_count };
   Tensor run(Pass pass, Part part, const Batch& batch, const Mark& mark);
   Tensor submit(Pass pass, Part part, const Batch& batch, const Mark& mark);
-  Tensor forward(Pass pass, const Batch& batch) const;  // logits, or the loss
-  void backward(const Tensor& loss, const Tensor& share);
+  Tensor forward(Pass pass, const Batch& batch) const;                // logits, or the loss
+  void backward(const Tensor& loss, const Tensor& share, bool sync);  // sync: over all ranks
   void make_what_lasts(Pass pass);
 
   TrainerOptions options_;
   Parameters parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<dist::DataParallel> data_parallel_;  // null: alone
   Tensor share_, loss_sum_;  // of a pass over several micro-batches: one's part of it, and the loss so far
   std::shared_ptr<compile::Arena> arena_;
   std::array<std::array<std::unique_ptr<compile::Compiled>, part_count>, pass_count> compiled_;  // over one arena

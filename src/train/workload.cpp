@@ -4,8 +4,10 @@ namespace sinter {
 
 Workload::Workload(const RunConfig& c, DeviceType where, const MakeModel& make_model)
     : pass_(c.pass), trainer_(c.model, c.trainer_options(where), make_model) {
-  for (int64_t i = 0; i < c.accumulate; ++i)
-    batches_.push_back(random_batch(c.batch, c.model.ctx, c.model.vocab, c.seed + uint64_t(i), where));
+  // Ranks have different batches: equal ones would hide a missing collective.
+  auto first = uint64_t(c.group ? c.group->rank() * c.accumulate : 0);
+  for (uint64_t i = 0; i < uint64_t(c.accumulate); ++i)
+    batches_.push_back(random_batch(c.batch, c.model.ctx, c.model.vocab, c.seed + first + i, where));
 }
 
 void Workload::run(const Trainer::Mark& mark) {

@@ -31,7 +31,7 @@ for device in cpu cuda; do
   cmp "$work/out.txt" "$work/again.txt" || fail "show prints another table"
   cmp "$work/t.md" "$work/again.md" || fail "show writes another table"
 done
-has "$work/out.txt" 'calls in the second lane'
+has "$work/out.txt" 'calls in the side lane'
 has "$work/out.txt" 'add+rms_norm in step/forward/layers.*/norm2/rms_norm: '
 has "$work/out.txt" 'rms_norm_backward+cast in step/backward/layers.*/cast: '
 "$SINTER" compile model $shape --device cpu --json - > "$work/pure.json" 2> /dev/null

@@ -4,7 +4,7 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export SINTER_CACHE_DIR="$work/cache"
-unset SINTER_THREADS OMP_NUM_THREADS
+unset SINTER_THREADS OMP_NUM_THREADS SINTER_SECRET
 fail() { echo "FAILED: $*"; exit 1; }
 has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2: $(cat "$1")"; }
 
@@ -38,6 +38,19 @@ has "$work/out" '3 12345'
 SINTER_THREADS=2 "$SINTER" launch -n 2 -- sh -c 'echo "$SINTER_THREADS"' > "$work/out" 2> /dev/null
 has "$work/out" 2
 
+# All ranks of a launch know its name and its secret, which nobody can guess; one that is set already is kept.
+told='echo "$TORCHELASTIC_RUN_ID $TORCHELASTIC_USE_AGENT_STORE $SINTER_SECRET" > "$MARK/told.$RANK"'
+launched 0 20 -n 2 -- sh -c "$told"
+cmp "$work/told.0" "$work/told.1" || fail "the ranks have different jobs or secrets"
+grep -qE '^launch-[0-9a-f]{32} False [0-9a-f]{32}$' "$work/told.0" || fail "ranks are told $(cat "$work/told.0")"
+mv "$work/told.0" "$work/told.before"
+launched 0 20 -n 1 -- sh -c "$told"
+! cmp -s "$work/told.0" "$work/told.before" || fail "two launches have one secret"
+export SINTER_SECRET=mine TORCHELASTIC_USE_AGENT_STORE=True
+launched 0 20 -n 2 -- sh -c 'echo "$TORCHELASTIC_USE_AGENT_STORE $SINTER_SECRET"'
+has "$work/out" 'False mine'
+unset SINTER_SECRET TORCHELASTIC_USE_AGENT_STORE
+
 # A command of sinter's own is run by this very program, under that name; options after -- are its own.
 launched 0 60 -n 2 -- bench model --device cpu --size tiny --ctx 16 --dry-run --json "$work/r.json"
 has "$work/r.json" '"command": "bench model"'
@@ -69,8 +82,17 @@ launched 5 5 -n 2 -- sh -c '[ $RANK = 0 ] && kill -SEGV $$; sleep 100'
 has "$work/err" 'rank 0 was ended by signal 11'
 launched 5 5 -n 2 -- sh -c 'trap "" TERM; [ $RANK = 1 ] && exit 7; sleep 100 & wait; sleep 100'
 has "$work/err" 'rank 1 ended with exit code 7'
+launched 5 5 -n 2 -- sh -c '[ $RANK = 1 ] && exit 1; kill -STOP $$'
+has "$work/err" 'rank 1 ended with exit code 1'
 launched 5 5 -n 2 -- "$work/no-such-program"
 has "$work/err" 'No such file'
+# The others have time to say what they know, and are not called the reason, also not when they end first.
+launched 5 5 -n 3 -- sh -c '[ $RANK = 1 ] && exit 1; sleep 0.5; echo "rank 1 has gone" >&2; exit 3'
+has "$work/err" '[rank 2] rank 1 has gone'
+has "$work/err" 'sinter launch: rank 1 ended with exit code 1'
+[ "$(grep -c 'sinter launch' "$work/err")" -eq 1 ] || fail "several reasons: $(cat "$work/err")"
+launched 4 5 -n 2 -- sh -c '[ $RANK = 0 ] && exit 5; sleep 0.5; exit 4'
+has "$work/err" 'sinter launch: rank 1 ended with exit code 4'
 launched 2 20 -n 2 -- bench model --size huge
 has "$work/err" 'huge'
 

@@ -5,7 +5,7 @@
 
 #include "backend/device.h"
 #include "backend/workspace.h"
-#include "compile/owned_call.h"
+#include "core/owned_call.h"
 #include "core/folded_update.h"
 #include "ops/ops.h"
 #include "support/gpu.h"

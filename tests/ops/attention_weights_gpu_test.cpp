@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "backend/device.h"
-#include "compile/owned_call.h"
+#include "core/owned_call.h"
 #include "ops/ops.h"
 #include "support/attention_reference.h"
 #include "support/gpu.h"

@@ -3,8 +3,8 @@
 
 #include <deque>
 
-#include "backend/cpu/side_stream.h"
-#include "compile/owned_call.h"
+#include "backend/cpu/stream.h"
+#include "core/owned_call.h"
 #include "support/op_cases.h"
 
 namespace sinter {
@@ -131,7 +131,7 @@ TEST(SideStream, MakesItsCallsInOrderWhileTheCallerWorksOn) {
     std::deque<KernelCall> calls;
     for (int i = 0; i < 200; ++i) {
       Note& n = notes.emplace_back(made, i, i % 5 * 40);
-      stream.submit(make_note, calls.emplace_back(n.call()));
+      stream.submit(make_note, calls.emplace_back(n.call()), {});
       std::atomic<int64_t> sum{0};
       parallel_for(i % 7 * 30, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
       ASSERT_EQ(sum.load(), i % 7 * 30) << "the caller's own work";
@@ -157,10 +157,10 @@ TEST(SideStream, ReportsAFailureOnceAndLivesOn) {
   std::vector<int> made;
   Note before(made, 1, 10), after(made, 2, 10), later(made, 3, 10);
   KernelCall first = before.call(), fails, second = after.call(), third = later.call();
-  stream.submit(make_note, first), stream.submit(refuse, fails), stream.submit(make_note, second);
+  stream.submit(make_note, first, {}), stream.submit(refuse, fails, {}), stream.submit(make_note, second, {});
   EXPECT_THROW(stream.wait(3), Error);
   EXPECT_EQ(made, std::vector<int>{1}) << "what follows a failure is not done";
-  stream.submit(make_note, third);
+  stream.submit(make_note, third, {});
   stream.wait(4);
   EXPECT_EQ(made, (std::vector<int>{1, 3}));
 }

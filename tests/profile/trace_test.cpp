@@ -81,11 +81,15 @@ TEST(DeviceTime, OverlappingKernelsCountOnce) {
 }
 
 TEST(CommunicationOverlap, NamesAreHtas) {
-  EXPECT_TRUE(is_communication("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"));
-  EXPECT_TRUE(is_communication("ncclKernel_AllGather"));
-  EXPECT_TRUE(is_communication("sinter_all_reduce[ncclKernel]"));
-  EXPECT_FALSE(is_communication("sinter_all_reduce"));
-  EXPECT_FALSE(is_communication("void my_nccl_like()"));
+  EXPECT_TRUE(
+      is_communication(kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 1)));
+  EXPECT_TRUE(is_communication(kernel("ncclKernel_AllGather", 0, 1)));
+  EXPECT_TRUE(is_communication(kernel("sinter_all_reduce[ncclKernel]", 0, 1)));
+  EXPECT_FALSE(is_communication(kernel("sinter_all_reduce", 0, 1)));
+  EXPECT_FALSE(is_communication(kernel("void my_nccl_like()", 0, 1)));
+  Activity ours = kernel("all_reduce", 0, 1);
+  ours.kind = Activity::communication;
+  EXPECT_TRUE(is_communication(ours));
 }
 
 TEST(CommunicationOverlap, IsTheTimeInWhichBothRun) {

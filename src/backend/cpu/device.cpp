@@ -1,6 +1,5 @@
-// The CPU as a device. On the null stream a call is over when it returns, so that an event is a time stamp. A
-// low-priority stream queues its calls for times when threads are idle (Note [Idle time] in side_stream.h); an event on
-// it also says how many of them to wait for.
+// The CPU as a device. On the null stream a call is over when it returns, so that an event is a time stamp. Other
+// streams queue their calls (stream.h); an event on one also says how many of them to wait for.
 #include "backend/device.h"
 
 #include <algorithm>
@@ -10,8 +9,9 @@
 #include <string>
 #include <sys/mman.h>
 
+#include "backend/cpu/asides.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/side_stream.h"
+#include "backend/cpu/stream.h"
 #include "backend/cpu/thread_pool.h"
 #include "core/error.h"
 #include "system/host.h"
@@ -54,10 +54,11 @@ using Clock = std::chrono::steady_clock;
 
 struct Event {
   Clock::time_point time;
-  cpu::SideStream* stream = nullptr;
+  cpu::Stream* stream = nullptr;
   int64_t calls = 0;  // of the stream's, that it stands for
 };
 Event& event_at(void* event) { return *static_cast<Event*>(event); }
+cpu::Stream* as_stream(void* stream) { return static_cast<cpu::Stream*>(stream); }
 
 class CpuBackend final : public DeviceBackend {
  public:
@@ -86,19 +87,26 @@ class CpuBackend final : public DeviceBackend {
   void free(void* p) override { std::free(p); }
   int64_t free_bytes() const override { return host_free_bytes(); }
 
-  void* create_stream(bool low_priority) override {
-    return low_priority && cpu::threads() > 1 ? new cpu::SideStream : nullptr;
+  void* create_stream(StreamRole role) override {
+    switch (role) {
+      case StreamRole::main: return nullptr;
+      case StreamRole::side: return static_cast<cpu::Stream*>(new cpu::SideStream);
+      default: return static_cast<cpu::Stream*>(new cpu::ThreadStream(role));
+    }
   }
-  void destroy_stream(void* stream) override { delete static_cast<cpu::SideStream*>(stream); }
+  void destroy_stream(void* stream) override { delete as_stream(stream); }
   void* create_event() override { return new Event{.time = Clock::now()}; }
   void destroy_event(void* event) override { delete &event_at(event); }
   void record(void* event, void* stream) override {
-    auto* side = static_cast<cpu::SideStream*>(stream);
-    event_at(event) = {Clock::now(), side, side ? side->submitted() : 0};
+    cpu::Stream* s = as_stream(stream);
+    event_at(event) = {Clock::now(), s, s ? s->submitted() : 0};
   }
-  // The caller's own calls are over when they return: only it can have to wait, and it does so now.
+  // The caller's own calls are over when they return: it waits now, and other streams when they come to it.
   void wait(void* stream, void* event) override {
-    if (event_at(event).stream != stream) synchronize_event(event);
+    const Event& e = event_at(event);
+    if (!e.stream || e.stream == stream) return;
+    if (cpu::Stream* s = as_stream(stream)) s->wait_for(*e.stream, e.calls);
+    else e.stream->wait(e.calls);
   }
   void synchronize_event(void* event) override {
     if (const Event& e = event_at(event); e.stream) e.stream->wait(e.calls);
@@ -107,11 +115,14 @@ class CpuBackend final : public DeviceBackend {
     return std::chrono::duration<double, std::milli>(event_at(end).time - event_at(begin).time).count();
   }
   void synchronize(void* stream) override {
-    if (auto* side = static_cast<cpu::SideStream*>(stream)) side->wait(side->submitted());
+    if (cpu::Stream* s = as_stream(stream)) s->wait(s->submitted());
   }
-  void submit(Kernel kernel, const KernelCall& call) override {
-    if (auto* side = static_cast<cpu::SideStream*>(call.stream)) side->submit(kernel, call);
-    else kernel(call);
+  void submit(Kernel kernel, const KernelCall& call, const CallLabel& label) override {
+    if (cpu::Stream* s = as_stream(call.stream)) return s->submit(kernel, call, label);
+    kernel(call);
+    // A single thread has no idle time: what is ready is done at once.
+    if (cpu::threads() == 1)
+      while (cpu::help_asides()) continue;
   }
   bool fills_idle_time() const override { return cpu::threads() > 1; }
 

@@ -153,7 +153,7 @@ class Pool {
     aside_.rethrow();
   }
 
-  void add_aside(std::function<void()> aside) {
+  void add_aside(Aside aside) {
     {
       std::lock_guard lock(asides_mutex_);
       asides_.push_back(std::move(aside));
@@ -162,19 +162,20 @@ class Pool {
     announce();
   }
   bool help_asides() { return aside_.help(after_one) || run_next_aside(); }
-
- private:
+  uint32_t news() const { return call_.load(std::memory_order_acquire); }
+  void wait_for_news(uint32_t seen) const { call_.wait(seen, std::memory_order_acquire); }
   void announce() {
     call_.fetch_add(1, std::memory_order_acq_rel);
     call_.notify_all();
   }
 
+ private:
   void serve() {
     uint32_t seen = 0;
     while (!stop_.load()) {
       auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
       auto aside = [&] {
-        return aside_.is_open() || (waiting_.load(std::memory_order_acquire) > 0 && !running_.load());
+        return aside_.is_open() || (waiting_.load(std::memory_order_acquire) > 0 && !running_.load() && is_ready());
       };
       if (!spin_until([&] { return called() || aside(); })) call_.wait(seen, std::memory_order_acquire);
       seen = call_.load(std::memory_order_acquire);
@@ -182,28 +183,34 @@ class Pool {
     }
   }
 
+  // Whether the first aside can run; false also where somebody else is looking.
+  bool is_ready() {
+    std::unique_lock lock(asides_mutex_, std::try_to_lock);
+    return lock && !asides_.empty() && asides_.front().ready();
+  }
+
   // One at a time, in their order.
   bool run_next_aside() {
     if (waiting_.load(std::memory_order_acquire) == 0 || running_.exchange(true)) return false;
-    std::function<void()> next;
+    Aside next;
     {
       std::lock_guard lock(asides_mutex_);
-      if (!asides_.empty()) next = std::move(asides_.front()), asides_.pop_front();
+      if (!asides_.empty() && asides_.front().ready()) next = std::move(asides_.front()), asides_.pop_front();
     }
-    if (next) {
+    if (next.run) {
       waiting_.fetch_sub(1);
       runs_aside = true;
-      next();
+      next.run();
       runs_aside = false;
     }
     running_.store(false);
-    return bool(next);
+    return bool(next.run);
   }
 
   std::mutex mutex_;  // held by the thread whose job runs
   Place job_, aside_;
   std::mutex asides_mutex_;
-  std::deque<std::function<void()>> asides_;
+  std::deque<Aside> asides_;
   std::atomic<int> waiting_{0};       // of them: what idle threads look at
   std::atomic<bool> running_{false};  // an aside
   std::atomic<uint32_t> call_{0};
@@ -236,8 +243,12 @@ void set_threads(int n) {
   if (n != threads()) pool() = std::make_unique<Pool>(n);
 }
 
-void add_aside(std::function<void()> aside) { pool()->add_aside(std::move(aside)); }
+void add_aside(Aside aside) { pool()->add_aside(std::move(aside)); }
 bool help_asides() { return pool()->help_asides(); }
+uint32_t pool_news() { return pool()->news(); }
+void tell_pool_news() { pool()->announce(); }
+void wait_for_pool_news(uint32_t seen) { pool()->wait_for_news(seen); }
+void use_no_other_threads() { inside_range = true; }
 
 void parallel_ranges(int64_t n, int64_t grain, int64_t most, RangeFunction run, const void* context) {
   if (n <= 0) return;

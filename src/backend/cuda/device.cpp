@@ -94,12 +94,13 @@ class CudaBackend final : public DeviceBackend {
   int64_t free_bytes() const override { return cuda_memory().free; }
 
   // Non-blocking: no implicit order with the legacy default stream.
-  void* create_stream(bool low_priority) override {
+  void* create_stream(StreamRole role) override {
     cudaStream_t s;
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    check_cuda(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, low_priority ? least : greatest),
-               "cudaStreamCreateWithPriority");
+    // Communication shares the highest with main: which of the two should give way is settled where it is measured.
+    int priority = role == StreamRole::side ? least : greatest;
+    check_cuda(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
     return s;
   }
   void destroy_stream(void* s) override { check_teardown(cudaStreamDestroy(as_stream(s)), "cudaStreamDestroy"); }

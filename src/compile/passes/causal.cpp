@@ -41,8 +41,8 @@ std::vector<Strip> strips_of(const choices::CausalStrips& limits, const SpelledA
     all.push_back({begin, n, std::min(seen, a.keys), 0});
   }
   for (size_t i = 0; i < all.size(); ++i) {
-    size_t lap = i / max_lanes, at = i % max_lanes;
-    all[i].chain = 1 + int(lap % 2 ? max_lanes - 1 - at : at);
+    size_t lap = i / strip_lanes, at = i % strip_lanes;
+    all[i].chain = 1 + int(lap % 2 ? strip_lanes - 1 - at : at);
   }
   return all;
 }
@@ -226,7 +226,7 @@ class Cut {
       int64_t n = s.columns - column, below = a_.queries - s.begin;
       if (n > 0)
         product(at, at, weights.part(2, s.begin, below).part(3, column, n), true, rows.part(2, s.begin, below), false,
-                to.part(2, column, n), 1 + (s.chain - 1 + (joined_ ? beside : 0)) % max_lanes,
+                to.part(2, column, n), 1 + (s.chain - 1 + (joined_ ? beside : 0)) % strip_lanes,
                 double(n) / double(a_.keys));
       column = s.columns;
     }

@@ -15,6 +15,26 @@ namespace {
 constexpr int most_parts = 64;
 constexpr int64_t least_elements = 1 << 20, alignment = 128;  // parameters begin at multiples of 128 elements
 
+// Where an update is cut: into parts of about one size, and where collectives of its gradient begin and end, so that
+// none waits for two.
+std::vector<int64_t> cuts_of(const Graph& graph, const Node& update) {
+  int64_t elements = update.call.in[0].dims[0], size = size_of(update.call.in[1].dtype);
+  int64_t step = std::max(least_elements, (elements + most_parts - 1) / most_parts);
+  step = (step + alignment - 1) / alignment * alignment;
+  std::vector<int64_t> ends = {elements};
+  for (const Node& n : graph.nodes) {
+    if (!n.is_communication() || n.in[0].buffer != update.in[1].buffer) continue;
+    Span span = span_of(n.call.in[0], n.in[0].offset - update.in[1].offset);
+    for (int64_t at : {span.begin / size, span.end / size})
+      if (at > 0 && at < elements) ends.push_back(at);
+  }
+  std::sort(ends.begin(), ends.end());
+  std::vector<int64_t> cuts = {0};
+  for (int64_t end : ends)
+    while (cuts.back() < end) cuts.push_back(std::min(end, cuts.back() + step));
+  return cuts;
+}
+
 }  // namespace
 
 Report passes::early(Graph& graph, const PassOptions&) {
@@ -25,12 +45,9 @@ Report passes::early(Graph& graph, const PassOptions&) {
   for (size_t u = 0; u < count; ++u) {
     const Node& n = graph.nodes[u];
     if (!is_update(n)) continue;
-    int64_t elements = n.call.in[0].dims[0];
-    int64_t step = std::max(least_elements, (elements + most_parts - 1) / most_parts);
-    step = (step + alignment - 1) / alignment * alignment;
-    int parts = 0;
-    for (int64_t begin = 0; begin < elements; begin += step) {
-      Node part = part_of(n, begin, std::min(elements, begin + step));
+    std::vector<int64_t> cuts = cuts_of(graph, n);
+    for (size_t p = 0; p + 1 < cuts.size(); ++p) {
+      Node part = part_of(n, cuts[p], cuts[p + 1]);
       size_t last = 0;
       for (size_t i = 0; i < u; ++i) {
         if (graph.nodes[i].is_host()) last = i;
@@ -42,10 +59,9 @@ Report passes::early(Graph& graph, const PassOptions&) {
         });
       }
       with.put_after(int(last), part);
-      ++parts;
     }
     with.drop({int(u)});
-    report.lines.push_back(fmt::format("{} of {} elements in {} parts", n.range->path(), elements, parts));
+    report.lines.push_back(fmt::format("{} of {} elements in {} parts", n.range->path(), cuts.back(), cuts.size() - 1));
   }
   with.apply();
   return report;

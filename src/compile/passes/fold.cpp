@@ -116,8 +116,13 @@ Report passes::fold(Graph& graph, const PassOptions&) {
       bool free = !gradient.call.accumulates(0) && all.contains(span) &&
                   span.end - span.begin == numel(gradient.call.out[0]) * size && has_kernel(graph, gradient) &&
                   graph.buffers[size_t(gradient.out[0].buffer)].is_unread(span);
-      for (size_t i = 0; i < count && free; ++i)
-        free = i == w || i == u || !touches(graph.nodes[i], gradient.out[0].buffer, span);
+      for (size_t i = 0; i < count && free; ++i) {
+        if (i == w || i == u || !touches(graph.nodes[i], gradient.out[0].buffer, span)) continue;
+        free = false;
+        if (graph.nodes[i].is_communication())
+          report.lines.push_back(fmt::format("{} not: {} stands between it and its update", gradient.range->path(),
+                                             graph.nodes[i].op->name));
+      }
       if (!free) continue;
       int64_t first = (span.begin - all.begin) / size;
       if (!graph.in_one_segment(int(w), int(u))) continue;

@@ -40,12 +40,14 @@ std::string shrink(Graph& graph) {
   for (size_t b = 0, count = graph.buffers.size(); b < count; ++b) {
     if (!graph.buffers[b].external || graph.buffers[b].output || graph.buffers[b].unread.empty()) continue;
     std::vector<Span> written, used;
-    bool fits = true;  // the step reads nothing but what it wrote, and nobody reads that afterwards
+    // The step reads nothing but what it wrote, nobody reads that afterwards, and it is not memory that other ranks see.
+    bool fits = true;
     for (const Node& n : graph.nodes)
       n.for_each_access([&](const Operand& o, const TensorRef& t, bool reads, bool writes) {
         if (o.buffer != int(b)) return;
         Span span = span_of(t, o.offset);
-        fits = fits && !(reads && !covers(written, span)) && !(writes && !graph.buffers[b].is_unread(span));
+        fits = fits && !n.is_communication() && !(reads && !covers(written, span)) &&
+               !(writes && !graph.buffers[b].is_unread(span));
         if (writes) written.push_back(span);
         used.push_back(span);
       });

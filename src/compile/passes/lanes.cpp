@@ -1,7 +1,8 @@
 // Lanes: what only writes memory that outlives the step (weight gradients, updates of parameters) runs beside the chain
 // of calls that lead to the first layer's gradient. Small GEMMs leave multiprocessors idle that the other lane can
-// use. On the CPU a single chain has work for all threads, but not all the time: there the second lane is for updates
-// alone, which nobody waits for (Note [Idle time] in backend/cpu/side_stream.h).
+// use. On the CPU a single chain has work for all threads, but not all the time: there the side lane is for updates
+// alone, which nobody waits for (Note [Idle time] in backend/cpu/stream.h). Collectives have a lane of their own: they
+// mostly wait for other ranks.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -31,10 +32,13 @@ bool only_outlives(const Graph& graph, const Node& n) {
   return outlives;
 }
 
-// -1: it stays in the first one, with scratch memory of its own.
-int side_lane(const Graph& graph, const Node& n) {
-  if (graph.target.type == DeviceType::cpu) return is_update(n) || n.op->kind == OpKind::product_update ? 1 : -1;
-  return n.chain > 0 ? (n.chain - 1) % max_lanes : only_outlives(graph, n) ? 1 : -1;
+// -1: it stays in the main one, with scratch memory of its own.
+int lane_of(const Graph& graph, const Node& n) {
+  if (n.is_host()) return -1;
+  if (n.is_communication()) return communication_lane;
+  if (graph.target.type == DeviceType::cpu)
+    return is_update(n) || n.op->kind == OpKind::product_update ? side_lane : -1;
+  return n.chain > 0 ? strip_lane(n.chain) : only_outlives(graph, n) ? side_lane : -1;
 }
 
 }  // namespace
@@ -42,14 +46,14 @@ int side_lane(const Graph& graph, const Node& n) {
 Report passes::lanes(Graph& graph, const PassOptions&) {
   Report report;
   double share = choices::share_of_updates(graph.target.type, folded_elements(graph));
-  int aside = 0, chained = 0, scratch[max_lanes];
+  int aside = 0, chained = 0, communicated = 0, scratch[max_lanes];
   std::fill_n(scratch, max_lanes, -1);
   for (Node& n : graph.nodes) {
     if (graph.target.type == DeviceType::cpu) n.chain = 0;  // all threads work on one, then on the next
-    int lane = n.is_host() ? -1 : side_lane(graph, n);
+    int lane = lane_of(graph, n);
     if (lane < 0) continue;
     n.lane = lane;
-    ++(n.chain > 0 ? chained : aside);
+    ++(lane == communication_lane ? communicated : n.chain > 0 ? chained : aside);
     if (n.op->kind == OpKind::product_update) {
       auto attrs = n.call.attrs.as<AdamWProductAttrs>();
       attrs.share = share;
@@ -64,8 +68,9 @@ Report passes::lanes(Graph& graph, const PassOptions&) {
     n.workspace.buffer = common;
   }
   graph.lane_slack = slack;
-  if (aside) report.lines.push_back(fmt::format("{} of {} calls in the second lane", aside, graph.nodes.size()));
-  if (chained) report.lines.push_back(fmt::format("{} calls of independent chains in {} lanes", chained, max_lanes));
+  if (aside) report.lines.push_back(fmt::format("{} of {} calls in the side lane", aside, graph.nodes.size()));
+  if (communicated) report.lines.push_back(fmt::format("{} collectives in the communication lane", communicated));
+  if (chained) report.lines.push_back(fmt::format("{} calls of independent chains in {} lanes", chained, strip_lanes));
   return report;
 }
 

@@ -74,8 +74,9 @@ std::vector<Space> overwritten(const Graph& graph) {
         if (b.external && !b.output) f(n, size_t(o.buffer), t, span_of(t, o.offset), reads, writes);
       });
   };
-  each([&](int n, size_t b, const TensorRef& t, Span span, bool, bool writes) {
-    if (!writes) return;
+  each([&](int n, size_t b, const TensorRef& t, Span span, bool reads, bool writes) {
+    // A collective changes what others have written: it is one more use of it.
+    if (!writes || (reads && graph.nodes[size_t(n)].is_communication())) return;
     bool known = false, overlaps = false;
     for (const Range& r : ranges[b]) {
       known |= r.span.contains(span);

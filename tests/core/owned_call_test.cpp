@@ -1,5 +1,5 @@
 // Calls that are kept: copies and moved ones must point to operands of their own.
-#include "compile/owned_call.h"
+#include "core/owned_call.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

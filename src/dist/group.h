@@ -1,0 +1,68 @@
+// What every group does around a collective: it numbers it, says what it is about to do where other ranks can read it,
+// and makes an error of what went wrong that names rank, step and collective.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/process_group.h"
+#include "dist/host_memory.h"
+#include "dist/store.h"
+
+namespace sinter::dist {
+
+struct GroupSetting {
+  std::vector<int> ranks;      // of the world, in the group's order
+  int rank = 0;                // this one's place among them
+  HostMemory* host = nullptr;  // null: ranks know nothing of each other but what they send
+  void* shared = nullptr;      // what shm_bytes() asks for, zero at first, the same for all ranks of a host
+  Store* store = nullptr;
+  std::string key;  // of what the group keeps in the store
+  std::string address = "127.0.0.1";
+  double timeout_s = 60;
+  bool check_collectives = false, deterministic = false;
+};
+
+class Group : public ProcessGroup {
+ public:
+  explicit Group(GroupSetting setting) : setting_(std::move(setting)) {}
+  int rank() const final { return setting_.rank; }
+  int size() const final { return int(setting_.ranks.size()); }
+  void run(const Collective& what, const void* in, void* out, void* stream) final;
+
+ protected:
+  virtual void do_run(const Collective& what, const void* in, void* out, void* stream) = 0;
+  // Compares with the other ranks before it is run, where do_run does not; throws what mismatch() says.
+  virtual void compare(const Collective&) {}
+  const GroupSetting& setting() const { return setting_; }
+  int64_t sequence() const { return sequence_; }  // of the one that runs, from 1
+  // Errors for do_run and compare to throw.
+  [[noreturn]] void time_out();                                        // others did not come
+  [[noreturn]] void died(int world_rank);                              // one has ended
+  [[noreturn]] void mismatch(const std::vector<Collective>& by_rank);  // ranks do different things
+  std::vector<int> ended() const;  // ranks of this group and host that have, by their numbers in the world
+
+ private:
+  RankStatus* status(int world_rank) const { return setting_.host ? setting_.host->status_of(world_rank) : nullptr; }
+  std::string now() const;    // "rank 2, step 7, all_reduce number 12 of 4096 f32"
+  std::string table() const;  // every rank's last collective
+
+  GroupSetting setting_;
+  int64_t sequence_ = 0;
+  Collective current_;
+};
+
+std::string text_of(const Collective& what);  // "all_reduce of 4096 f32 (average)"
+
+std::unique_ptr<ProcessGroup> make_shm_group(GroupSetting setting);
+size_t shm_bytes(size_t ranks);
+std::unique_ptr<ProcessGroup> make_gloo_group(GroupSetting setting);  // refuses where the build has no gloo
+bool has_gloo();
+std::unique_ptr<ProcessGroup> make_single_group();  // of one rank: copies where it must
+
+// out = (in[0] + in[1] + …) · factor, in that order, 16-bit numbers in fp32. Several outs get the same, also those that
+// are ins.
+void add_in_order(DType dtype, const std::vector<const void*>& in, const std::vector<void*>& out, int64_t elements,
+                  double factor);
+
+}  // namespace sinter::dist

@@ -1,0 +1,115 @@
+#include "dist/world.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "core/check.h"
+#include "dist/group.h"
+#include "dist/host_memory.h"
+
+namespace sinter::dist {
+
+namespace {
+constexpr double patience_s = 1e7;
+}
+
+World::World(const RankInfo& me, const WorldOptions& options) : me_(me), options_(options) {
+  store_ = Store::join(me_, options_.timeout_s);
+  std::map<std::string, int> numbers;
+  std::string all;
+  for (const std::string& host : gather(me_.host))
+    all += std::to_string(numbers.emplace(host, int(numbers.size())).first->second) + " ";
+  std::istringstream hosts(share(all));
+  for (int host; hosts >> host;) hosts_.push_back(host);
+  int mine = host_of(rank());
+  host_ = std::make_unique<HostMemory>(ranks_of_host(mine), rank(), *store_, fmt::format("host/{}", mine),
+                                       options_.timeout_s);
+}
+
+World::~World() = default;
+
+int World::hosts() const { return 1 + *std::max_element(hosts_.begin(), hosts_.end()); }
+
+std::vector<int> World::ranks_of_host(int host) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r)
+    if (host_of(r) == host) ranks.push_back(r);
+  return ranks;
+}
+
+World::Choice World::choose(const std::string& backend, const std::vector<int>& ranks) const {
+  bool one_host = true;
+  for (int r = 0; r < size(); ++r)
+    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), r) != ranks.end())
+      one_host = one_host && host_of(r) == host_of(ranks.empty() ? 0 : ranks[0]);
+  size_t n = ranks.empty() ? size_t(size()) : ranks.size();
+  if (backend == "auto" && n == 1) return {"none", "a single rank"};
+  if (backend == "auto" && one_host) return {"shm", "all ranks are on one host"};
+  if (backend == "auto") {
+    check(has_gloo(),
+          "ranks on several hosts need gloo, which this build lacks; install libgloo-dev and build again, or start "
+          "all ranks on one host");
+    return {"gloo", fmt::format("ranks are on {} hosts", hosts())};
+  }
+  check(backend == "shm" || backend == "gloo", "--backend {}: unknown; choose auto, shm or gloo", backend);
+  check(backend != "shm" || one_host, "--backend shm: ranks are on {} hosts, and share no memory; use --backend gloo",
+        hosts());
+  check(backend != "gloo" || has_gloo(),
+        "--backend gloo: this build lacks it; install libgloo-dev and build again, or use --backend shm");
+  return {backend, "asked for"};
+}
+
+std::unique_ptr<ProcessGroup> World::make_group(const std::string& backend, std::vector<int> ranks) {
+  Choice choice = choose(backend, ranks);
+  if (ranks.empty()) {
+    ranks.resize(size_t(size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  GroupSetting s;
+  s.key = next_key("group");
+  s.shared = host_->common(shm_bytes(ranks.size()));  // also where it goes unused: all must ask for the same
+  auto mine = std::find(ranks.begin(), ranks.end(), rank());
+  if (mine == ranks.end()) return nullptr;
+  s.rank = int(mine - ranks.begin());
+  s.ranks = std::move(ranks);
+  s.host = host_.get();
+  s.store = store_.get();
+  s.address = me_.address;
+  s.timeout_s = options_.timeout_s;
+  s.check_collectives = options_.check_collectives;
+  s.deterministic = options_.deterministic;
+  if (choice.backend == "none") return make_single_group();
+  return choice.backend == "shm" ? make_shm_group(std::move(s)) : make_gloo_group(std::move(s));
+}
+
+std::string World::next_key(const char* what) { return fmt::format("{}/{}", what, ++exchanges_); }
+
+std::vector<std::string> World::gather(const std::string& text) {
+  std::string key = next_key("gather");
+  if (rank() > 0) {
+    store_->set(fmt::format("{}/{}", key, rank()), text);
+    return {};
+  }
+  std::vector<std::string> all = {text};
+  for (int r = 1; r < size(); ++r) all.push_back(store_->get(fmt::format("{}/{}", key, r), options_.timeout_s));
+  return all;
+}
+
+std::string World::share(const std::string& text) {
+  std::string key = next_key("share");
+  // Rank 0 may be at work with some of the ranks for long; if it ends, the store says so at once.
+  if (rank() > 0) return store_->get(key, patience_s);
+  store_->set(key, text);
+  return text;
+}
+
+void World::barrier() {
+  gather("");
+  share("");
+}
+
+void World::begin_step(int64_t step) { host_->mine().step.store(step); }
+
+}  // namespace sinter::dist

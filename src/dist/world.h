@@ -1,0 +1,64 @@
+// All ranks of a job: who they are, and the groups they form.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/process_group.h"
+#include "dist/environment.h"
+#include "dist/store.h"
+
+namespace sinter::dist {
+
+class HostMemory;
+
+struct WorldOptions {
+  double timeout_s = 60;           // that a collective waits for other ranks
+  bool check_collectives = false;  // every backend compares what ranks are about to do first; shm always does
+  bool deterministic = false;      // gloo adds in a fixed order too
+};
+
+class World {
+ public:
+  // Meets the other ranks; all of them call it.
+  World(const RankInfo& me, const WorldOptions& options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return me_.rank; }
+  int size() const { return me_.size; }
+  const RankInfo& me() const { return me_; }
+  int host_of(int rank) const { return hosts_[size_t(rank)]; }  // hosts are numbered in the order of their first rank
+  int hosts() const;
+
+  // A group of the ranks named, or of all if none is. All ranks of the world call it, in the same order; those that are
+  // not named get nothing. `backend`: shm, gloo or auto.
+  std::unique_ptr<ProcessGroup> make_group(const std::string& backend, std::vector<int> ranks = {});
+  struct Choice {
+    std::string backend, why;
+  };
+  // Which it would be; refuses what cannot be.
+  Choice choose(const std::string& backend, const std::vector<int>& ranks = {}) const;
+
+  // For what is not worth a collective, through the store, by all ranks in the same order: every rank's text, at rank 0
+  // (nothing elsewhere); rank 0's text, everywhere; and nothing at all, but everybody has come.
+  std::vector<std::string> gather(const std::string& text);
+  std::string share(const std::string& text);
+  void barrier();
+
+  void begin_step(int64_t step);  // from 1 on: for others to read when something goes wrong
+
+ private:
+  std::string next_key(const char* what);
+  std::vector<int> ranks_of_host(int host) const;
+
+  RankInfo me_;
+  WorldOptions options_;
+  std::unique_ptr<Store> store_;
+  std::vector<int> hosts_;            // by rank
+  std::unique_ptr<HostMemory> host_;  // what this host's ranks share
+  int64_t exchanges_ = 0;
+};
+
+}  // namespace sinter::dist

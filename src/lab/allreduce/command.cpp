@@ -1,0 +1,62 @@
+// sinter bench allreduce
+#include "lab/command.h"
+
+#include "lab/allreduce/bench_allreduce.h"
+
+namespace sinter::lab {
+namespace {
+
+constexpr const char* examples =
+    R"(Every rank fills a buffer, all ranks add them up, and every sum is checked. The ranks are processes that this command
+starts; inside a job that something else has launched they are the job's. Lists are allowed for --ranks, --mb, --backend
+and --dtype; backends are measured in turns. A sum that is wrong makes the exit code 4.
+
+Examples:
+  sinter bench allreduce                                       two ranks, through every backend of this build
+  sinter bench allreduce --ranks 2,4,6 --mb 1,10,100,1000 --backend shm,gloo
+  sinter bench allreduce --ranks 4 --mb 0.001,0.01,0.1,1 --steps 100 --plot latency.svg
+  sinter bench allreduce --mb 25 --dtype fp32,bf16 --backend gloo --deterministic
+  sinter launch -n 4 -- bench allreduce --json curve.json      the ranks of a job
+  mpirun -n 4 sinter bench allreduce)";
+
+struct Given {
+  AllReduceOptions bench;
+  OutputOptions output;
+};
+
+int run(Given& g) {
+  fill_in(g.bench.ranks);
+  check_options(g.bench);
+  if (is_first_rank()) check_output(g.output);  // before anything is launched
+  return on_ranks(g.bench.ranks, [&](dist::World& world) { return bench_allreduce(world, g.bench, g.output); });
+}
+
+Command::Run declare(Flags& flags, const Program&) {
+  auto g = std::make_shared<Given>();
+  AllReduceOptions& b = g->bench;
+  const char *what = "Buffer", *group = "Run";
+  flags.add("--mb", b.mb, "X,..", "size of the buffer, in 10⁶ bytes (default 1,10,100)", what);
+  flags.add("--dtype", b.dtype, "NAME,..", "fp32, bf16, fp16: of its numbers (default fp32)", what);
+  add_rank_flags(flags, b.ranks);
+  flags.add("--backend", b.backend, "NAME,..",
+            "shm (memory that ranks of a host share), gloo (TCP) (default: all that this build and these ranks have)",
+            "Ranks");
+  flags.add_switch("--deterministic", b.ranks.deterministic, "gloo adds in the order of ranks too, as shm does",
+                   "Ranks");
+  flags.add("--warmup", b.warmup, "N", "runs before the timed ones, in every turn (default 2)", group);
+  flags.add("--steps", b.steps, "N", "timed runs (default 20)", group);
+  flags.add("--seconds", b.seconds, "X",
+            "stop timing a case after so long, but not before the third run, or the tenth up to 100 MB (default 3)",
+            group);
+  add_output_flags(flags, g->output, Plot::yes);
+  return [g] { return run(*g); };
+}
+
+}  // namespace
+
+std::vector<Command> allreduce_commands() {
+  return {{"bench allreduce", "time the sum of a buffer over ranks, through shared memory and through gloo", examples,
+           declare, bench_allreduce_view}};
+}
+
+}  // namespace sinter::lab

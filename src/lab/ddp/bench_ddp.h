@@ -1,0 +1,27 @@
+// Data parallelism by strategy: the same step, communicated in four ways, and without communication.
+#pragma once
+#include "dist/data_parallel.h"
+#include "lab/ranks.h"
+#include "lab/sweep.h"
+#include "lab/view.h"
+
+namespace sinter::lab {
+
+struct DdpOptions {
+  SweepOptions sweep;
+  RankOptions ranks;
+  std::string backend = "auto";
+  std::vector<std::string> strategies;  // none: the step without communication
+  std::vector<double> bucket_mb;
+  int64_t turns = 2;
+  int64_t check_replicas = 0;  // every so many steps; 0: never
+  std::string trace;           // a folder; empty: none
+};
+
+int bench_ddp(const DdpOptions& options, const OutputOptions& output, const MakeModel& make_model);
+View bench_ddp_view(const Json& record);
+
+// Lanes of a step over time, one step under the other on one scale; from the rows of a record.
+std::string lanes_picture(const std::string& title, const std::vector<const Json*>& rows);
+
+}  // namespace sinter::lab

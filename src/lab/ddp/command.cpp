@@ -1,0 +1,58 @@
+// sinter bench ddp
+#include "lab/command.h"
+
+#include "lab/ddp/bench_ddp.h"
+#include "lab/model_flags.h"
+
+namespace sinter::lab {
+namespace {
+
+constexpr const char* examples =
+    R"(Every rank has the whole model and a batch of its own (--batch is per rank); gradients are averaged before the update:
+naive one all-reduce for each parameter, after the backward pass; flat one for all; overlap one for each parameter,
+during the backward pass; bucketed one for each bucket, during it. none is the step without communication.
+
+Examples:
+  sinter bench ddp                                              two ranks that share this machine's cores
+  sinter bench ddp --mode compiled --bucket-mb 1,10,25,100      which bucket size pays
+  sinter bench ddp --strategy naive,bucketed --plot ddp.svg     a picture of what overlaps
+  sinter bench ddp --trace traces                               a trace for each rank, for Perfetto and HTA
+  sinter bench ddp --ranks 2,4 --backend gloo --size mini       over TCP
+  sinter launch -n 4 --threads 2 -- bench ddp --check-replicas 5
+  mpirun -n 2 sinter bench ddp                                  or torchrun, srun: their ranks are used)";
+
+Command::Run declare(Flags& flags, const Program& program) {
+  struct Given {
+    ModelFlags model;
+    DdpOptions ddp;
+    OutputOptions output;
+  };
+  auto g = std::make_shared<Given>();
+  g->model.declare(flags, {"pass", "no_tune"});
+  const char* group = "Ranks";
+  add_rank_flags(flags, g->ddp.ranks);
+  flags.add("--backend", g->ddp.backend, "NAME", "shm, gloo, or auto: shm where all ranks are on one host", group);
+  flags.add("--strategy", g->ddp.strategies, "NAME,..", "none, naive, flat, overlap, bucketed (default: all of them)",
+            group);
+  flags.add("--bucket-mb", g->ddp.bucket_mb, "MIB,..", "size of a bucket (default 25)", group);
+  flags.add("--check-replicas", g->ddp.check_replicas, "K",
+            "compare the ranks' parameters every K steps (default: never)", group);
+  flags.add("--turns", g->ddp.turns, "N", "strategies are measured in so many turns (default 2)", "Run");
+  flags.add("--trace", g->ddp.trace, "DIR", "write a trace for each strategy and rank, in Kineto's format", "Output");
+  add_output_flags(flags, g->output, Plot::yes);
+  return [g, program] {
+    g->ddp.sweep = g->model.sweep();
+    g->ddp.ranks.deterministic = g->ddp.sweep.deterministic.value_or(false);
+    g->output.reads = {{"--config", g->model.config_file()}};
+    return bench_ddp(g->ddp, g->output, program.make_model);
+  };
+}
+
+}  // namespace
+
+std::vector<Command> ddp_commands() {
+  return {{"bench ddp", "time a step that several ranks take together, by how they communicate", examples, declare,
+           bench_ddp_view}};
+}
+
+}  // namespace sinter::lab

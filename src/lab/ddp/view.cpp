@@ -1,0 +1,141 @@
+// Data parallelism as people read it.
+#include <map>
+#include <set>
+
+#include "lab/config_text.h"
+#include "lab/ddp/bench_ddp.h"
+#include "lab/machine.h"
+#include "system/units.h"
+
+namespace sinter::lab {
+namespace {
+
+double number(const Json& r, const char* field) {
+  return r.contains(field) && r[field].is_number() ? r[field].get<double>() : 0;
+}
+std::string shown(const Json& r, const char* field, int digits = 4) {
+  return r.contains(field) && r[field].is_number() ? significant(r[field].get<double>(), digits) : "";
+}
+
+std::string strategy_text(const Json& r) {
+  std::string name = r.value("strategy", "?");
+  return r.contains("bucket_mb") ? fmt::format("{} {} MiB", name, r["bucket_mb"].get<double>()) : name;
+}
+
+// Rows of one run on the same ranks.
+std::string key_of(const Json& r) {
+  std::string key;
+  for (const char* f : {"size", "d_model", "layers", "ctx", "batch", "accumulate", "dtype", "mode", "ranks", "backend"})
+    key += r.value(f, Json()).dump() + "|";
+  return key;
+}
+
+Table times(const Json& results) {
+  Table t;
+  t.title = "A step, by strategy";
+  t.columns = {{"size", true},
+               {"batch"},
+               {"ctx"},
+               {"dtype", true},
+               {"mode", true},
+               {"ranks"},
+               {"backend", true},
+               {"strategy", true},
+               {"median ms"},
+               {"±", false, 5},
+               {"× none", false, 3},
+               {"comm. ms"},
+               {"exposed ms"},
+               {"overlap %"},
+               {"calls", false, 6},
+               {"tokens/s", false, 4},
+               {"memory a rank", false, 2},
+               {"status", true}};
+  t.keys = 7;
+  std::map<std::string, double> alone;
+  for (const Json& r : results)
+    if (r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
+  for (const Json& r : results) {
+    double base = alone.contains(key_of(r)) ? alone[key_of(r)] : 0, median = number(r, "median_ms");
+    std::string status = r.value("status", "ok");
+    t.rows.push_back({size_name(r), batch_text(r), std::to_string(r.value("ctx", 0)), r.value("dtype", "?"),
+                      mode_text(r), std::to_string(r.value("ranks", 0)), r.value("backend", "?"), strategy_text(r),
+                      shown(r, "median_ms"), shown(r, "std_ms", 2),
+                      base > 0 && median > 0 ? fmt::format("{:.2f}", median / base) : "",
+                      number(r, "communication_ms") > 0 ? shown(r, "communication_ms", 3) : "",
+                      number(r, "communication_ms") > 0 ? shown(r, "exposed_ms", 3) : "",
+                      r.contains("overlap") ? fmt::format("{:.0f}", 100 * number(r, "overlap")) : "",
+                      r.contains("collectives") ? std::to_string(r["collectives"].get<int64_t>()) : "",
+                      number(r, "tokens_per_s") > 0 ? grouped(int64_t(number(r, "tokens_per_s"))) : "",
+                      number(r, "peak_bytes") > 0 ? bytes_text(number(r, "peak_bytes")) : "",
+                      status == "ok"    ? ""
+                      : status == "oom" ? "OOM: " + r.value("reason", "")
+                                        : status});
+  }
+  t.drop_empty_columns();
+  t.notes = {
+      "median: of each step the slowest rank's time. Communication is the time in which a collective runs, waiting for "
+      "slower ranks included; what no compute runs beside is exposed; overlap is the rest's share, as "
+      "HolisticTraceAnalysis defines it. Both from recorded steps, means over ranks.",
+      "none: every rank by itself, at the same time. The loss is averaged too, which is one of the calls."};
+  return t;
+}
+
+// spec: overhead = s/(n·w) + n·o.
+Table bucket_model(const Json& results) {
+  Table t;
+  t.title = "The bucket model beside what was measured";
+  t.columns = {{"mode", true}, {"ranks"},       {"bucket MiB"},         {"buckets"},
+               {"model ms"},   {"measured ms"}, {"best by model", true}};
+  std::map<std::string, double> alone;
+  for (const Json& r : results)
+    if (r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
+  std::set<std::string> rates;
+  for (const Json& r : results) {
+    if (r.value("strategy", "") != "bucketed" || !r.contains("model") || !r["model"].is_object()) continue;
+    const Json& m = r["model"];
+    double base = alone.contains(key_of(r)) ? alone[key_of(r)] : 0;
+    t.rows.push_back({mode_text(r), std::to_string(r.value("ranks", 0)), shown(r, "bucket_mb", 3),
+                      shown(m, "buckets", 3), shown(m, "overhead_ms", 3),
+                      base > 0 ? significant(number(r, "median_ms") - base, 3) : "",
+                      fmt::format("{} of {} MiB", significant(number(m, "best_buckets"), 2),
+                                  significant(number(m, "best_bucket_mb"), 2))});
+    rates.insert(fmt::format("{} ranks: {} GB/s, {} µs a call.", r.value("ranks", 0), shown(m, "bandwidth_gbs", 3),
+                             shown(m, "call_us", 3)));
+  }
+  for (const std::string& text : rates) t.notes.push_back(text);
+  t.notes.push_back(
+      "model: s/(n·w) + n·o for s bytes of gradients in n buckets, w the rate of a large all-reduce and o the cost of "
+      "a "
+      "call, both measured here by themselves; it takes communication for free while compute runs beside it. "
+      "measured: what the step takes longer than without communication.");
+  return t;
+}
+
+}  // namespace
+
+View bench_ddp_view(const Json& record) {
+  View view;
+  view.preamble = machine_lines(record.at("machine"));
+  std::set<std::string> said;
+  const Json& results = record.at("results");
+  for (const Json& r : results) {
+    std::string line =
+        fmt::format("{} {} of {} {}, {}: {}", r.value("ranks", 0), r.value("ranks", 0) == 1 ? "rank" : "ranks",
+                    r.value("threads", 0), r.value("threads", 0) == 1 ? "thread" : "threads", r.value("backend", "?"),
+                    r.value("backend_why", "?"));
+    if (said.insert(line).second) view.preamble.push_back(line);
+  }
+  view.preamble.emplace_back("Ranks share this host's cores and memory: not a scaling result.");
+  for (const Json& n : record.value("notes", Json::array())) view.preamble.push_back("note: " + n.get<std::string>());
+  view.tables.push_back(times(results));
+  if (Table t = bucket_model(results); !t.rows.empty()) view.tables.push_back(t);
+  std::vector<const Json*> rows;
+  for (const Json& r : results)
+    if (r.contains("lanes") && r["lanes"].is_object()) rows.push_back(&r);
+  std::string title = "What runs beside what: a step of rank 0, by strategy";
+  if (!rows.empty()) view.picture = {title, lanes_picture(title, rows)};
+  return view;
+}
+
+}  // namespace sinter::lab

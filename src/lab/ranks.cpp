@@ -1,0 +1,110 @@
+#include "lab/ranks.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "core/check.h"
+#include "dist/launcher.h"
+#include "system/json.h"
+#include "system/process.h"
+#include "system/streams.h"
+
+namespace sinter::lab {
+namespace {
+
+std::optional<dist::RankInfo> me() { return dist::rank_from(dist::process_environment()); }
+
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string one; std::getline(file, one, '\0');) arguments.push_back(one);
+  check(!arguments.empty(), "cannot read this process's own command line (/proc/self/cmdline), which its ranks need");
+  return arguments;
+}
+
+int launch(int64_t ranks) {
+  dist::LaunchOptions o;
+  o.ranks = int(ranks);
+  o.command = own_arguments();
+  o.command[0] = "sinter";
+  o.program = own_executable();
+  return dist::launch(o);
+}
+
+// In place of catch_interrupts(): the flag would be seen by one rank earlier than by another.
+void end_when_interrupted() {
+  for (int s : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now = {};
+    if (sigaction(s, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(s, SIG_DFL);
+  }
+}
+
+}  // namespace
+
+void add_rank_flags(Flags& flags, RankOptions& o) {
+  const char* group = "Ranks";
+  flags.add("--ranks", o.ranks, "N,..", "how many processes (default 2; in a launched job all of its ranks)", group);
+  flags.add("--timeout", o.timeout, "SECONDS", "how long a collective waits for other ranks (default 60)", group);
+  flags.add_switch("--check-collectives", o.check_collectives,
+                   "compare what ranks are about to do before each collective (shm always does)", group);
+}
+
+void fill_in(RankOptions& o) {
+  constexpr int64_t most = 1024;
+  std::optional<dist::RankInfo> rank = me();
+  if (o.ranks.empty()) o.ranks = {rank ? rank->size : 2};
+  for (int64_t n : o.ranks) {
+    check(n >= 1 && n <= most, "--ranks must be between 1 and {}, not {}", most, n);
+    check(!rank || n <= rank->size, "--ranks {}: this job has {} ({}); launch more, or ask for fewer", n,
+          rank ? rank->size : 0, rank ? rank->launcher : "");
+  }
+  check(o.timeout > 0 && o.timeout <= 1e6, "--timeout must be positive and at most a million seconds, not {}",
+        o.timeout);
+}
+
+bool is_first_rank() {
+  std::optional<dist::RankInfo> rank = me();
+  return !rank || rank->rank == 0;
+}
+
+int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work) {
+  std::optional<dist::RankInfo> rank = me();
+  if (!rank) return launch(*std::max_element(o.ranks.begin(), o.ranks.end()));
+  dist::World world(*rank, {o.timeout, o.check_collectives, o.deterministic});
+  try {
+    int code = work(world);
+    world.gather("");  // rank 0, where ranks meet, leaves last; nobody waits for what it writes
+    return code;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::peer) throw;
+    std::string line = e.what();
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    say(fmt::format("sinter: error: {}\n", line));
+    std::fflush(nullptr);
+    std::_Exit(int(ErrorKind::peer));  // other threads may still wait inside a collective
+  }
+}
+
+int run(dist::World& world, Experiment& experiment, const OutputOptions& output) {
+  experiment.writes = world.rank() == 0;
+  experiment.before = [then = experiment.before](Progress& progress) {
+    end_when_interrupted();
+    if (then) then(progress);
+  };
+  return run(experiment, output);
+}
+
+std::vector<std::string> from_all(dist::World& world, const std::string& mine) {
+  return Json::parse(world.share(Json(world.gather(mine)).dump()));
+}
+
+std::string first_of_all(dist::World& world, const std::string& mine) {
+  for (const std::string& text : from_all(world, mine))
+    if (!text.empty()) return text;
+  return "";
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,41 @@
+// The ranks that a command runs on. Inside a launched job (sinter launch, torchrun, mpirun, srun) they are the job's;
+// otherwise the command launches its own. Every rank runs the same experiment: the same cases in the same order.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dist/world.h"
+#include "lab/driver.h"
+#include "lab/flags.h"
+
+namespace sinter::lab {
+
+struct RankOptions {
+  std::vector<int64_t> ranks;      // how many; several numbers are groups of the first ranks
+  double timeout = 60;             // seconds that a collective waits for other ranks
+  bool check_collectives = false;  // every backend compares what ranks are about to do
+  bool deterministic = false;      // every backend adds in a fixed order
+};
+void add_rank_flags(Flags& flags, RankOptions& options);  // all but --deterministic, which other flags may bring
+// Where --ranks was not given: all of a launched job, otherwise 2. Refuses what cannot be; by every process.
+void fill_in(RankOptions& options);
+
+// Rank 0, or the process that is about to launch the ranks: who checks what need not be checked twice.
+bool is_first_rank();
+
+// Runs `work` as one of the ranks; a process that is none launches its own command line as so many as the largest
+// number of them says. Returns the exit code.
+int on_ranks(const RankOptions& options, const std::function<int(dist::World&)>& work);
+
+// Runs the experiment in all ranks at once; rank 0 writes. What a case decides (whether it fits, how often it runs) must
+// be the same in all of them. An interrupt ends a rank where it is, for it cannot leave a collective to the others alone;
+// what was finished by then is in the record on disk.
+int run(dist::World& world, Experiment& experiment, const OutputOptions& output);
+
+// Every rank's text, everywhere.
+std::vector<std::string> from_all(dist::World& world, const std::string& mine);
+// What the first rank that has something to say says, everywhere.
+std::string first_of_all(dist::World& world, const std::string& mine);
+
+}  // namespace sinter::lab

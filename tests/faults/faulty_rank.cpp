@@ -1,0 +1,108 @@
+// A rank that trains and then, at the step and place it is told, fails in the way it is told: for faults_test.sh.
+//   faulty_rank BACKEND RANK STEP FAULT [TIMEOUT]
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <string>
+#include <unistd.h>
+
+#include "dist/data_parallel.h"
+#include "dist/world.h"
+#include "nn/transformer.h"
+#include "ops/ops.h"
+#include "train/trainer.h"
+
+using namespace sinter;
+
+namespace {
+
+constexpr int64_t ctx = 16, vocab = 96;
+
+// What no compiler sees through.
+void segfault() {
+  volatile int* nowhere = nullptr;
+  *nowhere = 1;
+}
+
+void fail_now(const std::string& fault) {
+  if (fault == "kill") kill(getpid(), SIGKILL);
+  if (fault == "segv") segfault();
+  if (fault == "exit") std::_Exit(7);
+  if (fault == "stop") kill(getpid(), SIGSTOP);
+  if (fault == "hang") sleep(1000);
+  if (fault == "throw") throw Error(ErrorKind::other, "an exception, as asked for");
+}
+
+// Fails in the midst of a backward pass, while collectives of earlier layers may be under way.
+class FaultyModel : public Model {
+ public:
+  FaultyModel(std::unique_ptr<Model> model, Parameters& p, std::string fault)
+      : model_(std::move(model)), fault_(std::move(fault)) {
+    p.begin_unit("last");
+    scale_ = p.add({"scale", {vocab}, {Init::ones}});
+    leaf_of(scale_)->hooks.push_back([this](Leaf&) {
+      if (armed) fail_now(fault_);
+    });
+  }
+  Tensor logits(const Tensor& tokens) const override { return mul(model_->logits(tokens), scale_); }
+  static bool armed;
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::string fault_;
+  Tensor scale_;
+};
+bool FaultyModel::armed = false;
+
+int run(int argc, char** argv) {
+  if (argc < 5) return 2;
+  std::string backend = argv[1], fault = argv[4];
+  int bad_rank = std::atoi(argv[2]), bad_step = std::atoi(argv[3]);
+  auto me = dist::rank_from(dist::process_environment());
+  if (!me) return 2;
+  bool bad = me->rank == bad_rank;
+  if (bad && bad_step == 0) fail_now(fault);  // before it has met the others
+  dist::WorldOptions options;
+  options.timeout_s = argc > 5 ? std::atof(argv[5]) : 60;
+  options.check_collectives = fault == "mismatch";
+  dist::World world(*me, options);
+  std::printf("rank %d is process %d\n", me->rank, int(getpid()));
+  std::fflush(stdout);
+  auto group = world.make_group(backend);
+  ModelConfig c;
+  c.name = "test", c.d_model = 32, c.d_ff = 64, c.layers = 2, c.heads = 2, c.kv_heads = 2, c.vocab = vocab, c.ctx = ctx;
+  TrainerOptions o;
+  o.group = group.get();
+  o.data_parallel.bucket_mb = 0.01;
+  Trainer trainer(c, o, [&](const ModelConfig& config, Parameters& p) {
+    return std::make_unique<FaultyModel>(make_transformer(config, p), p, bad ? fault : "");
+  });
+  std::string where = fault;
+  for (int step = 1; step <= bad_step + 3; ++step) {
+    world.begin_step(step);
+    FaultyModel::armed = bad && step == bad_step;
+    if (bad && step == bad_step && fault == "mismatch") {
+      Tensor x = zeros({7}, DType::f32, DeviceType::cpu);
+      all_reduce(x, *group);
+      join_communication(DeviceType::cpu);
+    }
+    if (bad && step == bad_step && fault == "diverge") trainer.parameters().entries()[2].value.data_as<float>()[0] += 1;
+    trainer.step(random_batch(2, ctx, vocab, uint64_t(step * 100 + me->rank), DeviceType::cpu), 0.01);
+    if (fault == "diverge" && step % 2 == 0) dist::check_replicas(*group, trainer.parameters(), step);
+  }
+  std::printf("rank %d has finished\n", me->rank);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    std::fflush(nullptr);
+    std::_Exit(int(e.kind()));  // other threads may still wait inside a collective
+  }
+}
