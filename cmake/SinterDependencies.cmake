@@ -61,7 +61,7 @@ if(NOT TARGET sinter::openblas)
 endif()
 sinter_require(sinter::openblas libopenblas-dev)
 
-# Optional: see SinterGloo.cmake. By header and library: Debian's package file names one build type and an absolute path.
+# Optional: see SinterGloo.cmake. By header and library: Debian's package file names one build type and one path.
 macro(sinter_find_gloo)
   find_path(SINTER_GLOO_INCLUDE NAMES gloo/allreduce.h)
   find_library(SINTER_GLOO_LIBRARY NAMES gloo)

@@ -1,5 +1,5 @@
-# Decides whether ranks can talk over TCP: SINTER_GLOO (AUTO, ON or OFF) becomes ON, with the target sinter::gloo, or OFF.
-# gloo_unused is the one of its two sources that is left out.
+# Decides whether ranks can talk over TCP: SINTER_GLOO (AUTO, ON or OFF) becomes ON, with the target sinter::gloo, or
+# OFF. gloo_unused is the one of its two sources that is left out.
 
 set(SINTER_GLOO AUTO CACHE STRING "Build the gloo backend: AUTO (if it is found), ON (or fail), OFF")
 set_property(CACHE SINTER_GLOO PROPERTY STRINGS AUTO ON OFF)

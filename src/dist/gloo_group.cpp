@@ -161,6 +161,7 @@ class GlooGroup final : public Group {
   }
 
   [[noreturn]] void explain(const std::string& message) {
+    context_->closeConnections();  // those who wait for this rank, and not for the one that has gone, learn of it
     if (message.find("imed out") != std::string::npos || message.find("imeout") != std::string::npos) time_out();
     // A connection is closed a little before its process has ended.
     for (int i = 0; setting().host && i < 50; i++) {
@@ -171,7 +172,8 @@ class GlooGroup final : public Group {
   }
 
   [[noreturn]] void cannot_connect(const std::exception& e) {
-    fail_with(ErrorKind::peer, "rank {}: gloo could not connect {} ranks within {} s: {}",
+    fail_with(ErrorKind::peer,
+              "rank {}: gloo could not connect {} ranks within {} s; all hosts must reach each other: {}",
               setting().ranks[size_t(rank())], size(), setting().timeout_s, e.what());
   }
 
@@ -195,8 +197,8 @@ class GlooGroup final : public Group {
     if (what.reduce == ReduceKind::average) add_in_order(what.dtype, {out}, {out}, what.elements, 1.0 / size());
   }
 
-  // Each rank gets all ranks' numbers of its share, adds them in the order of ranks and, in an all_reduce, sends the sum
-  // to all. Piece by piece: one arrives while the one before is added.
+  // Each rank gets all ranks' numbers of its share, adds them in the order of ranks and, in an all_reduce, sends the
+  // sum to all. Piece by piece: one arrives while the one before is added.
   void add_shares(const Collective& what, char* in, char* out, bool all) {
     const int n = size(), me = rank();
     const int64_t width = size_of(what.dtype), piece = piece_bytes / width;

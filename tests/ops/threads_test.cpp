@@ -165,6 +165,89 @@ TEST(SideStream, ReportsAFailureOnceAndLivesOn) {
   EXPECT_EQ(made, (std::vector<int>{1, 3}));
 }
 
+// A call that holds until it is let go, as a collective does that waits for other ranks.
+struct Gate {
+  std::atomic<bool> open{false};
+  std::atomic<int> passed{0};
+};
+void pass_gate(const KernelCall& c) {
+  Gate& g = *static_cast<Gate*>(c.workspace);
+  g.open.wait(false);
+  ++g.passed;
+}
+
+// Note [Deferred waits]: neither the caller nor what waits for nothing is held up by a stream that waits.
+TEST(ThreadStream, WaitingForItIsDeferredToTheCallThatNeedsIt) {
+  for (int threads : {1, 3}) {
+    Threads t(threads);
+    cpu::ThreadStream communication(StreamRole::communication);
+    cpu::SideStream updates;
+    Gate gate;
+    KernelCall held;
+    held.workspace = &gate;
+    std::vector<int> made;
+    Note free(made, 1, 5), waits(made, 2, 5);
+    KernelCall first = free.call(), second = waits.call();
+    communication.submit(pass_gate, held, {});
+    updates.submit(make_note, first, {});
+    updates.wait_for(communication, 1);
+    updates.submit(make_note, second, {});
+    updates.wait(1);
+    EXPECT_EQ(made, std::vector<int>{1});
+    EXPECT_FALSE(updates.is_over(2));
+    EXPECT_EQ(gate.passed.load(), 0);
+    gate.open = true;
+    gate.open.notify_all();
+    updates.wait(2);
+    EXPECT_EQ(made, (std::vector<int>{1, 2}));
+    EXPECT_EQ(gate.passed.load(), 1);
+  }
+}
+
+TEST(ThreadStream, WhatNeedsAFailedCallIsNotMade) {
+  Threads t(2);
+  cpu::ThreadStream communication(StreamRole::communication);
+  cpu::SideStream updates;
+  std::vector<int> made;
+  Note waits(made, 1, 5), later(made, 2, 5);
+  KernelCall fails, call = waits.call(), again = later.call();
+  communication.submit(refuse, fails, {});
+  updates.wait_for(communication, 1);
+  updates.submit(make_note, call, {});
+  updates.wait(1);
+  EXPECT_TRUE(made.empty());
+  EXPECT_THROW(communication.wait(1), Error);
+  communication.submit(make_note, again, {});
+  communication.wait(2);
+  EXPECT_EQ(made, std::vector<int>{2}) << "a failure that was reported is over";
+}
+
+TEST(ThreadStream, SaysWhatItRanWhenAndWhere) {
+  cpu::record_streams(true);
+  {
+    cpu::ThreadStream communication(StreamRole::communication);
+    Gate gate;
+    gate.open = true;
+    float x[3] = {};
+    TensorRef operand;
+    operand.data = x, operand.rank = 1, operand.dims[0] = 3, operand.strides[0] = 1;
+    KernelCall call;
+    call.in = &operand, call.n_in = 1;
+    call.workspace = &gate;
+    communication.submit(pass_gate, call, {"all_reduce", 5, true});
+    communication.wait(1);
+  }
+  cpu::record_streams(false);
+  std::vector<Activity> all = cpu::take_stream_record();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].name, "all_reduce");
+  EXPECT_EQ(all[0].kind, Activity::communication);
+  EXPECT_EQ(all[0].range, 5u);
+  EXPECT_EQ(all[0].bytes, 12);
+  EXPECT_LE(all[0].begin_ns, all[0].end_ns);
+  EXPECT_TRUE(cpu::take_stream_record().empty());
+}
+
 TEST(ThreadPool, NestedLoopsRunInTheCaller) {
   Threads t(2);
   std::atomic<int64_t> sum{0};

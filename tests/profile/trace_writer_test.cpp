@@ -416,6 +416,37 @@ TEST(KinetoTrace, OnTheHostOpsAreTheKernels) {
   EXPECT_TRUE(p.json["deviceProperties"].empty());
 }
 
+// HTA: kernels have a stream above 0 and a correlation, and collectives NCCL's name.
+TEST(KinetoTrace, OnTheHostLanesAreStreams) {
+  Trace t = two_steps();
+  t.on_host = true;
+  t.calls.clear(), t.device.clear();
+  t.device.push_back(kernel("matmul", start, start + 5000, 0, 0));
+  t.device.push_back(kernel("adamw", start + 1000, start + 3000, 0, 8));
+  t.device.push_back(kernel("all_reduce", start + 2000, start + 9000, 0, 9));
+  t.device.back().kind = Activity::communication;
+  t.device.back().bytes = 4096;
+  Parsed p = parsed(t);
+  std::map<std::string, Json> by_name;
+  for (const Json& e : p.of("kernel")) by_name[e["name"]] = e;
+  ASSERT_EQ(by_name.size(), 3u);
+  EXPECT_EQ(by_name["matmul"]["args"]["stream"], 7);
+  EXPECT_EQ(by_name["adamw"]["args"]["stream"], 8);
+  const Json& collective = by_name["all_reduce[ncclKernel]"];
+  EXPECT_EQ(collective["args"]["stream"], 9);
+  EXPECT_EQ(collective["args"]["Collective name"], "all_reduce");
+  EXPECT_EQ(collective["args"]["bytes"], 4096);
+  std::set<int64_t> correlations;
+  for (const auto& [name, e] : by_name) {
+    correlations.insert(e["args"]["correlation"].get<int64_t>());
+    EXPECT_EQ(e["tid"], e["args"]["stream"]);
+  }
+  EXPECT_EQ(correlations.size(), 3u);
+  Overlap o = communication_overlap(t.device);
+  EXPECT_EQ(o.communication_ns, 7000);
+  EXPECT_EQ(o.overlapped_ns, 3000);
+}
+
 TEST(KinetoTrace, AnEmptyTraceIsAFileToo) {
   Json j = parsed({}).json;
   for (const Json& e : j["traceEvents"]) EXPECT_EQ(e["ph"], "M");

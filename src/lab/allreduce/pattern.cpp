@@ -25,6 +25,14 @@ inline uint32_t level_of(int64_t index, uint32_t run) {
   return (uint32_t(index) * 2654435769u + run * 0x5bd1e995u) >> 28;
 }
 
+// What a rank has at a level. Ranks and levels are mixed: where one follows from the other by adding, all sums of some
+// numbers of ranks are the same.
+inline uint32_t number_of(uint32_t level, int rank, uint32_t most) {
+  uint32_t h = (level + 1) * 2654435769u ^ uint32_t(rank + 1) * 0x85ebca6bu;
+  h = (h ^ h >> 15) * 0x2c1b3c6du;
+  return h >> 16 & most;
+}
+
 }  // namespace
 
 int64_t Pattern::most_ranks(DType dtype) { return exact_up_to(dtype); }
@@ -33,10 +41,9 @@ Pattern::Pattern(DType dtype, int ranks, int rank, int64_t run) : dtype_(dtype),
   uint32_t most = 1;  // of a number; a power of two less one
   while (most < levels - 1 && int64_t(2 * most + 1) * ranks <= exact_up_to(dtype)) most = 2 * most + 1;
   for (uint32_t level = 0; level < levels; ++level) {
-    auto number = [&](int r) { return (level + uint32_t(r)) & most; };
     uint32_t sum = 0;
-    for (int r = 0; r < ranks; ++r) sum += number(r);
-    mine_[level] = bits_of(dtype, float(number(rank)));
+    for (int r = 0; r < ranks; ++r) sum += number_of(level, r, most);
+    mine_[level] = bits_of(dtype, float(number_of(level, rank, most)));
     sums_[level] = bits_of(dtype, float(sum));
   }
 }

@@ -1,0 +1,175 @@
+// Collectives as ops, eager and compiled, with a group that only notes what it is asked for.
+#include <gtest/gtest.h>
+
+#include "compile/lane_order.h"
+#include "compile/passes.h"
+#include "dist/data_parallel.h"
+#include "dist/group.h"
+#include "nn/transformer.h"
+#include "ops/ops.h"
+#include "support/graph_checks.h"
+#include "train/workload.h"
+
+namespace sinter {
+namespace {
+
+class NotingGroup : public ProcessGroup {
+ public:
+  explicit NotingGroup(int ranks) : ranks_(ranks) {}
+  int rank() const override { return 0; }
+  int size() const override { return ranks_; }
+  const char* name() const override { return "noting"; }
+  void run(const Collective& what, const void*, void*, void*) override { made.push_back(what); }
+  std::vector<Collective> made;
+
+ private:
+  int ranks_;
+};
+
+ModelConfig little() {
+  ModelConfig c;
+  c.d_model = 32, c.d_ff = 48, c.layers = 3, c.heads = 4, c.kv_heads = 4, c.vocab = 61, c.ctx = 12;
+  return c;
+}
+
+TrainerOptions options_with(ProcessGroup* group, dist::Strategy strategy, double bucket_mb) {
+  TrainerOptions o;
+  o.group = group;
+  o.data_parallel = {strategy, bucket_mb};
+  return o;
+}
+
+struct Passed {
+  compile::Graph graph;
+  std::map<std::string, compile::Report> reports;
+};
+Passed compiled_graph(ProcessGroup* group, double bucket_mb) {
+  Trainer t(little(), options_with(group, dist::Strategy::bucketed, bucket_mb), make_transformer);
+  Passed p{t.trace(Pass::step, random_batch(3, 12, 61, 1, DeviceType::cpu)), {}};
+  for (const compile::Pass& pass : compile::all_passes()) p.reports[pass.name] = pass.run(p.graph, {});
+  compile::order_lanes(p.graph);
+  return p;
+}
+int64_t count(const compile::Graph& g, OpKind kind) {
+  return std::count_if(g.nodes.begin(), g.nodes.end(), [&](const auto& n) { return n.op->kind == kind; });
+}
+
+TEST(CollectiveNodes, OfOneRankAreDroppedAndUpdatesStayFolded) {
+  NotingGroup one(1);
+  Passed alone = compiled_graph(&one, 0.01), none = compiled_graph(nullptr, 0.01);
+  EXPECT_EQ(count(alone.graph, OpKind::communication), 0);
+  EXPECT_GT(count(alone.graph, OpKind::product_update), 0);
+  EXPECT_EQ(count(alone.graph, OpKind::product_update), count(none.graph, OpKind::product_update));
+  EXPECT_EQ(alone.graph.nodes.size(), none.graph.nodes.size());
+  EXPECT_EQ(alone.graph.total_bytes(), none.graph.total_bytes());
+}
+
+TEST(CollectiveNodes, HaveALaneAndUpdatesBeginAsBucketsArrive) {
+  NotingGroup two(2);
+  Passed p = compiled_graph(&two, 0.01);
+  const compile::Graph& g = p.graph;
+  EXPECT_EQ(count(g, OpKind::product_update), 0) << "a collective stands between gradient and update";
+  bool said = false;
+  for (const std::string& line : p.reports["fold"].lines)
+    said = said || line.find("all_reduce stands between") != std::string::npos;
+  EXPECT_TRUE(said);
+  ASSERT_GT(count(g, OpKind::communication), 4);
+  int first_update = -1, last_backward = -1;
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    EXPECT_EQ(g.nodes[i].is_communication(), g.nodes[i].lane == compile::communication_lane);
+    if (g.nodes[i].op->kind == OpKind::update && first_update < 0) first_update = int(i);
+    if (g.nodes[i].op->is_product()) last_backward = int(i);
+  }
+  EXPECT_LT(first_update, last_backward);
+  expect_ordered_lanes(g);
+  // Every update waits for the collectives of its range, and for no later one.
+  for (const auto& n : g.nodes) {
+    if (n.op->kind != OpKind::update) continue;
+    int collectives = 0;
+    for (const auto& c : g.nodes)
+      collectives +=
+          c.is_communication() && c.in[0].buffer == n.in[1].buffer &&
+          compile::span_of(c.call.in[0], c.in[0].offset).overlaps(compile::span_of(n.call.in[1], n.in[1].offset));
+    EXPECT_EQ(collectives, 1) << "a part of an update lies in one bucket";
+  }
+}
+
+// Order and sizes are what all ranks agree on.
+TEST(DataParallelBuckets, AreReducedInTheirOrderAndCoverEverything) {
+  for (double mb : {0.001, 0.01, 0.05, 25.0}) {
+    NotingGroup two(2);
+    Trainer t(little(), options_with(&two, dist::Strategy::bucketed, mb), make_transformer);
+    const auto& buckets = t.data_parallel()->buckets();
+    EXPECT_EQ(buckets.front().begin, 0);
+    EXPECT_EQ(buckets.back().end, t.parameters().trainable_size());
+    for (size_t i = 1; i < buckets.size(); ++i) EXPECT_EQ(buckets[i].begin, buckets[i - 1].end);
+    two.made.clear();
+    t.step(random_batch(3, 12, 61, 1, DeviceType::cpu), 1e-3);
+    ASSERT_EQ(two.made.size(), buckets.size() + 1);
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      EXPECT_EQ(two.made[i].elements, buckets[i].end - buckets[i].begin);
+      EXPECT_EQ(two.made[i].reduce, ReduceKind::average);
+    }
+    EXPECT_EQ(two.made.back().elements, 1) << "the loss";
+  }
+}
+
+TEST(DataParallelBuckets, ATensorLargerThanABucketHasItsOwn) {
+  NotingGroup two(2);
+  Trainer t(little(), options_with(&two, dist::Strategy::bucketed, 0.004), make_transformer);  // 1024 elements
+  for (const auto& leaf : t.parameters().trainable_leaves()) {
+    if (leaf.end - leaf.begin < 1048) continue;
+    bool own = false;
+    for (const auto& b : t.data_parallel()->buckets()) own = own || (b.begin == leaf.begin);
+    EXPECT_TRUE(own) << leaf.leaf->name;
+  }
+}
+
+TEST(DataParallelBuckets, MicroBatchesBeforeTheLastAreNotReduced) {
+  NotingGroup two(2);
+  for (bool compiled : {false, true}) {
+    TrainerOptions o = options_with(&two, dist::Strategy::flat, 25);
+    if (compiled) o.compiled = compile::CompileOptions{};
+    Trainer t(little(), o, make_transformer);
+    std::vector<Batch> batches;
+    for (uint64_t i = 0; i < 3; ++i) batches.push_back(random_batch(2, 12, 61, i, DeviceType::cpu));
+    for (Pass pass : {Pass::step, Pass::forward_backward}) {
+      two.made.clear();
+      t.run(pass, batches);
+      synchronize(DeviceType::cpu);
+      ASSERT_EQ(two.made.size(), 2u) << name_of(pass);  // gradients and the loss, once
+    }
+  }
+}
+
+TEST(Collective, CostsWhatARingSends) {
+  NotingGroup four(4);
+  Tensor x = zeros({1000}, DType::f32, DeviceType::meta), share = zeros({250}, DType::f32, DeviceType::meta);
+  class Sum : public Interceptor {
+   public:
+    void called(const OpCall& c, TensorPtrs, const Outputs& o) override {
+      if (c.op.cost) wire += c.op.cost(c, o).wire_bytes;
+    }
+    double wire = 0;
+  } sum;
+  Listening on(sum);
+  all_reduce(x, four);
+  EXPECT_EQ(sum.wire, 2 * 0.75 * 4000);
+  reduce_scatter(x, share, four);
+  EXPECT_EQ(sum.wire, 3 * 0.75 * 4000);
+  all_gather(share, x, four);
+  EXPECT_EQ(sum.wire, 4 * 0.75 * 4000);
+  EXPECT_THROW(reduce_scatter(x, x, four), Error);
+  EXPECT_THROW(broadcast(x, four, 4), Error);
+  EXPECT_THROW(all_reduce(zeros({3}, DType::i64, DeviceType::meta), four), Error);
+}
+
+TEST(DataParallelOptions, BadOnesAreRefused) {
+  EXPECT_THROW(dist::strategy_named("fast"), Error);
+  NotingGroup two(2);
+  for (double mb : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(Trainer(little(), options_with(&two, dist::Strategy::bucketed, mb), make_transformer), Error);
+}
+
+}  // namespace
+}  // namespace sinter
