@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -93,6 +94,12 @@ int receive_descriptor(int socket) {
   return fd;
 }
 
+size_t size_of_file(int fd) {
+  struct stat s {};
+  if (fstat(fd, &s) < 0) fail_system("fstat");
+  return size_t(s.st_size);
+}
+
 bool is_ours(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -142,16 +149,20 @@ int receive(Store& store, const std::string& key, double timeout_s) {
 // What all ranks of the host see: their statuses, what groups share, and then a heap for each rank.
 class HostMemory::Map {
  public:
+  // The heaps' size is what the first rank saw fit.
   Map(int fd, size_t ranks, size_t mine)
-      : fd_(fd), heap_begin_(begin_of_heaps(ranks) + mine * heap_bytes(ranks)), bytes_(total_bytes(ranks)) {
+      : fd_(fd),
+        bytes_(size_of_file(fd)),
+        heap_bytes_((bytes_ - begin_of_heaps(ranks)) / ranks),
+        heap_begin_(begin_of_heaps(ranks) + mine * heap_bytes_) {
     void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED) {
       close(fd_);
       fail_system("mmap (is address space limited by ulimit -v?)");
     }
     base = static_cast<char*>(p);
-    madvise(base + heap_begin_, heap_bytes(ranks), MADV_HUGEPAGE);  // may be refused
-    free_[heap_begin_] = heap_bytes(ranks);
+    madvise(base + heap_begin_, heap_bytes_, MADV_HUGEPAGE);  // may be refused
+    free_[heap_begin_] = heap_bytes_;
   }
   ~Map() {
     munmap(base, bytes_);
@@ -160,10 +171,16 @@ class HostMemory::Map {
   Map(const Map&) = delete;
   Map& operator=(const Map&) = delete;
 
-  static size_t heap_bytes(size_t ranks) { return rounded(std::min(size_t(host_memory_bytes()), most_bytes / ranks)); }
   static size_t begin_of_heaps(size_t ranks) { return rounded(ranks * sizeof(RankStatus) + common_bytes); }
-  static size_t total_bytes(size_t ranks) { return begin_of_heaps(ranks) + ranks * heap_bytes(ranks); }
+  static size_t total_bytes(size_t ranks) {
+    return begin_of_heaps(ranks) + ranks * rounded(std::min(size_t(host_memory_bytes()), most_bytes / ranks));
+  }
 
+  int64_t offset_of(const void* p, size_t bytes) const {
+    int64_t at = static_cast<const char*>(p) - base;
+    bool inside = at >= int64_t(heap_begin_) && at + int64_t(bytes) <= int64_t(heap_begin_ + heap_bytes_);
+    return inside ? at : -1;
+  }
   RankStatus& status(size_t i) const { return reinterpret_cast<RankStatus*>(base)[i]; }
 
   void* allocate(size_t bytes) {
@@ -199,7 +216,7 @@ class HostMemory::Map {
 
  private:
   int fd_;
-  size_t heap_begin_, bytes_;
+  size_t bytes_, heap_bytes_, heap_begin_;
   std::mutex mutex_;
   std::map<size_t, size_t> free_, used_;  // offset -> bytes
 };
@@ -268,13 +285,7 @@ void* HostMemory::pool() {
   return key;
 }
 
-int64_t HostMemory::offset_of(const void* p, size_t bytes) const {
-  size_t n = ranks_.size(), mine = size_t(std::find(ranks_.begin(), ranks_.end(), rank_) - ranks_.begin());
-  int64_t at = static_cast<const char*>(p) - map_->base;
-  auto begin = int64_t(Map::begin_of_heaps(n) + mine * Map::heap_bytes(n));
-  bool inside = at >= begin && at + int64_t(bytes) <= begin + int64_t(Map::heap_bytes(n));
-  return inside ? at : -1;
-}
+int64_t HostMemory::offset_of(const void* p, size_t bytes) const { return map_->offset_of(p, bytes); }
 void* HostMemory::at(int64_t offset) const { return map_->base + offset; }
 
 void* HostMemory::common(size_t bytes) {

@@ -7,12 +7,13 @@ namespace sinter::lab {
 namespace {
 
 constexpr const char* examples =
-    R"(Every rank fills a buffer, all ranks add them up, and every sum is checked. The ranks are processes that this command
-starts; inside a job that something else has launched they are the job's. Lists are allowed for --ranks, --mb, --backend
-and --dtype; backends are measured in turns. A sum that is wrong makes the exit code 4.
+    R"(Every rank fills a buffer, all ranks add them up, and every sum is checked: one that is wrong makes
+the exit code 4. The ranks are processes that this command starts; inside a job that something else
+has launched they are the job's. Lists are allowed for --ranks, --mb, --backend and --dtype;
+backends are measured in turns.
 
 Examples:
-  sinter bench allreduce                                       two ranks, through every backend of this build
+  sinter bench allreduce                                       two ranks, every backend here
   sinter bench allreduce --ranks 2,4,6 --mb 1,10,100,1000 --backend shm,gloo
   sinter bench allreduce --ranks 4 --mb 0.001,0.01,0.1,1 --steps 100 --plot latency.svg
   sinter bench allreduce --mb 25 --dtype fp32,bf16 --backend gloo --deterministic

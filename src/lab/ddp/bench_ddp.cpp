@@ -288,6 +288,8 @@ int bench_as_rank(dist::World& world, const DdpOptions& options, const SweepOpti
         if (strategy != "bucketed") add(strategy, {});
         for (double mb : strategy == "bucketed" ? options.bucket_mb : std::vector<double>{}) add(strategy, mb);
       }
+      for (const std::string& peer : options.peers)
+        g.cases.push_back(torch_ddp_case(world, options, run, ranks->count, peer));
     }
   e.before = [&](Progress& progress) {
     progress.now("measuring all-reduces for the bucket model");
@@ -309,6 +311,7 @@ int bench_ddp(const DdpOptions& given, const OutputOptions& output, const MakeMo
   if (o.bucket_mb.empty()) o.bucket_mb = {25};
   for (const std::string& s : o.strategies)
     if (s != "none") dist::strategy_named(s);
+  for (const std::string& peer : o.peers) check_ddp_peer(peer);
   for (double mb : o.bucket_mb) check(mb > 0, "--bucket-mb must be positive, and is {}", mb);
   check(o.turns >= 1 && o.turns <= 1000, "--turns must be between 1 and 1000, not {}", o.turns);
   check(o.check_replicas >= 0, "--check-replicas must not be negative, and is {}; 0 means never", o.check_replicas);

@@ -16,7 +16,15 @@ struct DdpOptions {
   int64_t turns = 2;
   int64_t check_replicas = 0;  // every so many steps; 0: never
   std::string trace;           // a folder; empty: none
+  std::vector<std::string> peers;
+  std::string python = "python3";
 };
+
+// PyTorch's own ranks doing the same, in rank 0's hands while the others wait. `peer`: torch-ddp, torch-none (the step
+// without communication), or the same with -compiled.
+std::unique_ptr<Case> torch_ddp_case(dist::World& world, const DdpOptions& options, const MeasuredRun& run,
+                                     int64_t ranks, const std::string& peer);
+void check_ddp_peer(const std::string& peer);
 
 int bench_ddp(const DdpOptions& options, const OutputOptions& output, const MakeModel& make_model);
 View bench_ddp_view(const Json& record);

@@ -17,6 +17,7 @@ Examples:
   sinter bench ddp --mode compiled --bucket-mb 1,10,25,100      which bucket size pays
   sinter bench ddp --strategy naive,bucketed --plot ddp.svg     a picture of what overlaps
   sinter bench ddp --trace traces                               a trace for each rank, for Perfetto and HTA
+  sinter bench ddp --mode compiled --peer torch-ddp --turns 10  beside PyTorch's DistributedDataParallel over Gloo
   sinter bench ddp --ranks 2,4 --backend gloo --size mini       over TCP
   sinter launch -n 4 --threads 2 -- bench ddp --check-replicas 5
   mpirun -n 2 sinter bench ddp                                  or torchrun, srun: their ranks are used)";
@@ -37,6 +38,12 @@ Command::Run declare(Flags& flags, const Program& program) {
   flags.add("--bucket-mb", g->ddp.bucket_mb, "MIB,..", "size of a bucket (default 25)", group);
   flags.add("--check-replicas", g->ddp.check_replicas, "K",
             "compare the ranks' parameters every K steps (default: never)", group);
+  flags.add(
+      "--peer", g->ddp.peers, "NAME,..",
+      "torch-ddp, torch-none (without communication), or one of them with -compiled: PyTorch's ranks in turns with "
+      "ours",
+      "Run");
+  flags.add("--python", g->ddp.python, "PROGRAM", python_help, "Run");
   flags.add("--turns", g->ddp.turns, "N", "strategies are measured in so many turns (default 2)", "Run");
   flags.add("--trace", g->ddp.trace, "DIR", "write a trace for each strategy and rank, in Kineto's format", "Output");
   add_output_flags(flags, g->output, Plot::yes);

@@ -19,6 +19,7 @@ struct RankSteps : RankTimes {
 };
 
 struct DdpResult {
+  std::string engine = "sinter";  // or the peer and its version
   MeasuredRun run;
   std::string strategy, backend, backend_why;
   std::optional<double> bucket_mb;
@@ -34,8 +35,10 @@ struct DdpResult {
   std::optional<Json> model;                                    // the bucket model (spec: s/(n·w) + n·o)
   std::optional<Json> lanes;                                    // of one step of rank 0: intervals in µs
   std::vector<RankSteps> by_rank;
+  std::optional<Json> peer;  // what a peer says of its versions, date and threads
 
   template <class Self, class F> static void fields(Self& self, F&& f) {
+    f("engine", self.engine);
     f("strategy", self.strategy);
     f("bucket_mb", self.bucket_mb);
     f("ranks", self.ranks);
@@ -62,6 +65,7 @@ struct DdpResult {
     f("model", self.model);
     f("lanes", self.lanes);
     f("by_rank", self.by_rank);
+    f("peer", self.peer);
   }
 };
 

@@ -1,4 +1,5 @@
 // Data parallelism as people read it.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -17,8 +18,10 @@ std::string shown(const Json& r, const char* field, int digits = 4) {
   return r.contains(field) && r[field].is_number() ? significant(r[field].get<double>(), digits) : "";
 }
 
+bool is_ours(const Json& r) { return r.value("engine", "sinter") == "sinter"; }
+
 std::string strategy_text(const Json& r) {
-  std::string name = r.value("strategy", "?");
+  std::string name = is_ours(r) ? r.value("strategy", "?") : r.value("engine", "?");
   return r.contains("bucket_mb") ? fmt::format("{} {} MiB", name, r["bucket_mb"].get<double>()) : name;
 }
 
@@ -28,6 +31,20 @@ std::string key_of(const Json& r) {
   for (const char* f : {"size", "d_model", "layers", "ctx", "batch", "accumulate", "dtype", "mode", "ranks", "backend"})
     key += r.value(f, Json()).dump() + "|";
   return key;
+}
+
+// The fastest of PyTorch's that communicates, for the same model on as many ranks.
+double fastest_peer(const Json& results, const Json& ours) {
+  double best = 0;
+  for (const Json& r : results) {
+    if (is_ours(r) || r.value("strategy", "") == "none") continue;
+    bool same = true;
+    for (const char* f : {"size", "d_model", "layers", "ctx", "batch", "dtype", "ranks", "threads"})
+      same = same && r.value(f, Json()) == ours.value(f, Json());
+    double ms = number(r, "median_ms");
+    if (same && ms > 0 && (best == 0 || ms < best)) best = ms;
+  }
+  return best;
 }
 
 Table times(const Json& results) {
@@ -44,6 +61,7 @@ Table times(const Json& results) {
                {"median ms"},
                {"±", false, 5},
                {"× none", false, 3},
+               {"PyTorch ÷ this", false, 1},
                {"comm. ms"},
                {"exposed ms"},
                {"overlap %"},
@@ -54,14 +72,16 @@ Table times(const Json& results) {
   t.keys = 7;
   std::map<std::string, double> alone;
   for (const Json& r : results)
-    if (r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
+    if (is_ours(r) && r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
   for (const Json& r : results) {
     double base = alone.contains(key_of(r)) ? alone[key_of(r)] : 0, median = number(r, "median_ms");
+    double theirs = is_ours(r) && r.value("strategy", "") != "none" ? fastest_peer(results, r) : 0;
     std::string status = r.value("status", "ok");
     t.rows.push_back({size_name(r), batch_text(r), std::to_string(r.value("ctx", 0)), r.value("dtype", "?"),
                       mode_text(r), std::to_string(r.value("ranks", 0)), r.value("backend", "?"), strategy_text(r),
                       shown(r, "median_ms"), shown(r, "std_ms", 2),
                       base > 0 && median > 0 ? fmt::format("{:.2f}", median / base) : "",
+                      theirs > 0 && median > 0 ? fmt::format("{:.2f}", theirs / median) : "",
                       number(r, "communication_ms") > 0 ? shown(r, "communication_ms", 3) : "",
                       number(r, "communication_ms") > 0 ? shown(r, "exposed_ms", 3) : "",
                       r.contains("overlap") ? fmt::format("{:.0f}", 100 * number(r, "overlap")) : "",
@@ -73,11 +93,14 @@ Table times(const Json& results) {
                                         : status});
   }
   t.drop_empty_columns();
+  bool peers = std::any_of(results.begin(), results.end(), [](const Json& r) { return !is_ours(r); });
   t.notes = {
       "median: of each step the slowest rank's time. Communication is the time in which a collective runs, waiting for "
       "slower ranks included; what no compute runs beside is exposed; overlap is the rest's share, as "
       "HolisticTraceAnalysis defines it. Both from recorded steps, means over ranks.",
-      "none: every rank by itself, at the same time. The loss is averaged too, which is one of the calls."};
+      "none: every rank by itself, at the same time. The loss is averaged too, which is one of the calls.",
+      "PyTorch ÷ this: its fastest step with communication, of the rows below, for the same model on as many ranks."};
+  if (!peers) t.notes.pop_back();
   return t;
 }
 
@@ -89,7 +112,7 @@ Table bucket_model(const Json& results) {
                {"model ms"},   {"measured ms"}, {"best by model", true}};
   std::map<std::string, double> alone;
   for (const Json& r : results)
-    if (r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
+    if (is_ours(r) && r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
   std::set<std::string> rates;
   for (const Json& r : results) {
     if (r.value("strategy", "") != "bucketed" || !r.contains("model") || !r["model"].is_object()) continue;

@@ -1,0 +1,105 @@
+#include "backend/cpu/thread_pool.h"
+#include "lab/ddp/bench_ddp.h"
+#include "lab/ddp/result.h"
+#include "lab/peer_script.h"
+#include "system/units.h"
+
+namespace sinter::lab {
+namespace {
+
+bool is_compiled(const std::string& peer) { return peer.ends_with("-compiled"); }
+
+class TorchDdpCase : public Case {
+ public:
+  TorchDdpCase(dist::World& world, const DdpOptions& options, const MeasuredRun& run, int64_t ranks,
+               const std::string& peer)
+      : world_(world), options_(options), peer_(peer) {
+    result_.run = run;
+    result_.engine = peer;
+    result_.ranks = ranks, result_.threads = cpu::threads();
+    result_.backend = "gloo", result_.backend_why = "PyTorch's own";
+    result_.strategy = peer.starts_with("torch-none") ? "none" : "bucketed";
+    if (result_.strategy == "bucketed") result_.bucket_mb = options.bucket_mb.back();
+  }
+
+  std::string text() const override {
+    return fmt::format("{}, {} ranks, {}", result_.run.text(), result_.ranks, peer_);
+  }
+
+  bool run(const Turn& turn, Progress&) override {
+    int64_t timed = turn.share(result_.run.steps);
+    std::string stop;
+    if (world_.rank() == 0 && timed > 0 && why_not_.empty()) {
+      Json reply = peer_reply(command(timed), why_not_);
+      if (reply.is_null() && why_not_.empty()) stop = "stop";  // interrupted
+      if (reply.is_object()) add(reply);
+    }
+    return world_.share(stop).empty();
+  }
+  Json rows() override {
+    if (result_.samples_ms.empty()) return Json::array();
+    Statistics s = statistics_of(result_.samples_ms);
+    result_.mean_ms = s.mean, result_.std_ms = s.std, result_.median_ms = s.median;
+    return Json::array({result_});
+  }
+  std::vector<std::string> notes() const override {
+    return why_not_.empty() ? std::vector<std::string>{} : std::vector<std::string>{peer_ + ": " + why_not_};
+  }
+  std::string outcome(const Json& r) const override {
+    return fmt::format("{} ms", significant(r["median_ms"].get<double>(), 4));
+  }
+
+ private:
+  std::vector<std::string> command(int64_t timed) const {
+    const MeasuredRun& c = result_.run;
+    std::vector<std::string> words = {options_.python, peer_script("torch_ranks.py")};
+    auto add = [&](const char* flag, const auto& value) {
+      words.insert(words.end(), {flag, fmt::format("{}", value)});
+    };
+    add("--what", result_.strategy == "none" ? "none" : "ddp");
+    add("--variant", is_compiled(peer_) ? "torch-compiled" : "torch-best");
+    add("--ranks", result_.ranks);
+    add("--threads", result_.threads);
+    add("--dtype", c.precision.name);
+    add("--bucket-mb", result_.bucket_mb.value_or(25));
+    add("--d-model", c.model.d_model);
+    add("--d-ff", c.model.d_ff);
+    add("--layers", c.model.layers);
+    add("--heads", c.model.heads);
+    add("--vocab", c.model.vocab);
+    add("--ctx", c.model.ctx);
+    add("--batch", c.batch);
+    add("--warmup", c.warmup);
+    add("--steps", timed);
+    add("--lr", c.adamw.learning_rate);
+    add("--clip", c.adamw.max_norm);
+    return words;
+  }
+
+  void add(const Json& reply) {
+    const Json& theirs = reply["results"][0];
+    for (double ms : theirs.at("samples_ms")) result_.samples_ms.push_back(ms);
+    result_.engine = fmt::format("{} ({})", peer_, reply.value("torch", "?"));
+    result_.peer = reply.value("machine", Json::object());
+  }
+
+  dist::World& world_;
+  const DdpOptions& options_;
+  std::string peer_, why_not_;
+  DdpResult result_;
+};
+
+}  // namespace
+
+void check_ddp_peer(const std::string& peer) {
+  for (const char* known : {"torch-ddp", "torch-ddp-compiled", "torch-none", "torch-none-compiled"})
+    if (peer == known) return;
+  fail_with(ErrorKind::usage, "--peer {}: unknown; choose torch-ddp, torch-none, or one of them with -compiled", peer);
+}
+
+std::unique_ptr<Case> torch_ddp_case(dist::World& world, const DdpOptions& options, const MeasuredRun& run,
+                                     int64_t ranks, const std::string& peer) {
+  return std::make_unique<TorchDdpCase>(world, options, run, ranks, peer);
+}
+
+}  // namespace sinter::lab
