@@ -49,8 +49,9 @@ class Loop {
       });
       throw;
     }
-    if (!record_["results"].empty() || !interrupted()) write();
-    if (interrupted()) {
+    bool stop = stopped();
+    if (!record_["results"].empty() || !stop) write();
+    if (stop) {
       progress_.done(fmt::format("interrupted: {} of {} cases were finished", finished_, all_));
       return interrupted_exit_code;
     }
@@ -58,6 +59,8 @@ class Loop {
   }
 
  private:
+  bool stopped() const { return e_.stopped ? e_.stopped() : interrupted(); }
+
   // After a failure: what can be saved is, and another failure on the way does not take the place of the first.
   template <class F> static void in_spite_of_it(const F& f) {
     try {
@@ -100,7 +103,7 @@ class Loop {
     for (int i = 0; i < count; ++i)
       for (size_t n = 0; n < running.size(); ++n) {
         progress_.begin(begun_ + n + 1, all_);
-        if (interrupted() || !run_one(running[n], {i, count})) return false;
+        if (stopped() || !run_one(running[n], {i, count})) return false;
       }
     for (Running& r : running) {
       std::string doubt = r.instead.is_null() ? r.work.doubt() : "";

@@ -59,6 +59,7 @@ struct Experiment {
   std::function<int(const Json& results)> exit_code = {};  // in place of exit_code_of
   bool silent = false;                                     // started by another sinter: no progress
   bool writes = true;                                      // false: another rank does, and this one is silent
+  std::function<bool()> stopped = {};  // in place of interrupted(), where ranks must agree: all ask at the same times
 };
 
 // Runs the experiment and writes its output. Returns the exit code.

@@ -1,7 +1,6 @@
 #include "lab/ranks.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include "dist/launcher.h"
 #include "system/json.h"
 #include "system/process.h"
+#include "system/signals.h"
 #include "system/streams.h"
 
 namespace sinter::lab {
@@ -32,14 +32,6 @@ int launch(int64_t ranks) {
   o.command[0] = "sinter";
   o.program = own_executable();
   return dist::launch(o);
-}
-
-// In place of catch_interrupts(): the flag would be seen by one rank earlier than by another.
-void end_when_interrupted() {
-  for (int s : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction now = {};
-    if (sigaction(s, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(s, SIG_DFL);
-  }
 }
 
 }  // namespace
@@ -90,10 +82,7 @@ int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work)
 
 int run(dist::World& world, Experiment& experiment, const OutputOptions& output) {
   experiment.writes = world.rank() == 0;
-  experiment.before = [then = experiment.before](Progress& progress) {
-    end_when_interrupted();
-    if (then) then(progress);
-  };
+  experiment.stopped = [&world] { return world.share(interrupted() ? "stop" : "") == "stop"; };
   return run(experiment, output);
 }
 

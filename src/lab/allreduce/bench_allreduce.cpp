@@ -8,9 +8,11 @@
 #include "core/clock.h"
 #include "dist/group.h"
 #include "lab/allreduce/pattern.h"
+#include "lab/peer_script.h"
 #include "ops/context.h"
 #include "ops/dispatch.h"
 #include "system/host.h"
+#include "system/signals.h"
 #include "system/units.h"
 
 namespace sinter::lab {
@@ -130,7 +132,7 @@ class AllReduceCase : public Case {
                         (late ? least : most) - timed);
         progress.now(fmt::format("{}: timed {}/{}", text(), timed, most));
       }
-      more = std::stoll(world_.share(std::to_string(more)));
+      more = std::stoll(world_.share(std::to_string(interrupted() ? 0 : more)));
       if (more <= 0) return;
       for (int64_t end = i + more; i < end; ++i) {
         int64_t from = steady_ns();
@@ -183,6 +185,58 @@ class AllReduceCase : public Case {
   std::string wrong_;
 };
 
+// PyTorch's own ranks, in rank 0's hands while ours wait. Its sums are not checked.
+class TorchGlooCase : public Case {
+ public:
+  TorchGlooCase(const AllReduceConfig& config, const AllReduceOptions& options, dist::World& world)
+      : config_(config), options_(options), world_(world) {}
+  std::string text() const override { return config_.text(); }
+
+  bool run(const Turn& turn, Progress& progress) override {
+    int64_t steps = turn.share(std::min<int64_t>(options_.steps, config_.bytes <= 100'000'000 ? 20 : 3));
+    std::string stop;
+    if (world_.rank() == 0 && steps > 0 && why_not_.empty()) {
+      progress.now(text());
+      Json reply = peer_reply({options_.python, peer_script("torch_ranks.py"), "--what", "allreduce", "--ranks",
+                               std::to_string(config_.ranks), "--bytes", std::to_string(config_.bytes), "--warmup",
+                               std::to_string(options_.warmup), "--steps", std::to_string(steps)},
+                              why_not_);
+      if (reply.is_null() && why_not_.empty()) stop = "stop";  // interrupted
+      if (reply.is_object()) add(reply);
+    }
+    return world_.share(stop).empty();
+  }
+  Json rows() override {
+    if (by_rank_.empty()) return Json::array();
+    AllReduceResult r = all_reduce_result(config_, by_rank_, "");
+    r.verified.reset();
+    r.peer = machine_;
+    return Json::array({r});
+  }
+  std::string outcome(const Json& r) const override { return significant(r["median_ms"].get<double>(), 4) + " ms"; }
+  std::vector<std::string> notes() const override {
+    return why_not_.empty() ? std::vector<std::string>{} : std::vector<std::string>{"torch-gloo: " + why_not_};
+  }
+
+ private:
+  void add(const Json& reply) {
+    machine_ = reply.value("machine", Json::object());
+    by_rank_.resize(size_t(config_.ranks));
+    for (const Json& theirs : reply["results"][0]["by_rank"]) {
+      RankTimes& r = by_rank_[theirs["rank"].get<size_t>()];
+      r.rank = theirs["rank"];
+      for (double ms : theirs["samples_ms"]) r.samples_ms.push_back(ms);
+    }
+  }
+
+  AllReduceConfig config_;
+  const AllReduceOptions& options_;
+  dist::World& world_;
+  std::vector<RankTimes> by_rank_;
+  Json machine_;
+  std::string why_not_;
+};
+
 std::vector<AllReduceConfig> configs_of(const AllReduceOptions& o) {
   std::vector<AllReduceConfig> all;
   for (int64_t ranks : o.ranks.ranks)
@@ -192,6 +246,8 @@ std::vector<AllReduceConfig> configs_of(const AllReduceOptions& o) {
           DType type = dtype_named(dtype);
           int64_t elements = std::max<int64_t>(1, std::llround(mb * 1e6) / size_of(type));
           all.push_back({ranks, backend, elements * size_of(type), type});
+          if (o.torch && &backend == &o.backend.back() && type == DType::f32)
+            all.push_back({ranks, "torch-gloo", all.back().bytes, type});
         }
   return all;
 }
@@ -216,6 +272,7 @@ void check_options(const AllReduceOptions& o) {
   check(o.warmup >= 0 && o.warmup <= 1000000, "--warmup must be between 0 and 1000000, not {}", o.warmup);
   check(o.steps >= 1 && o.steps <= 1000000, "--steps must be between 1 and 1000000, not {}", o.steps);
   check(o.seconds > 0, "--seconds must be positive, not {}", o.seconds);
+  check(o.turns >= 1 && o.turns <= 1000, "--turns must be between 1 and 1000, not {}", o.turns);
 }
 
 int bench_allreduce(dist::World& world, const AllReduceOptions& given, const OutputOptions& output) {
@@ -239,8 +296,11 @@ int bench_allreduce(dist::World& world, const AllReduceOptions& given, const Out
                 {"hosts", world.hosts()},
                 {"cores", host_cores()}}};
   Groups groups(world);
-  e.groups = groups_of(configs_of(o), comparable,
-                       [&](const AllReduceConfig& c) { return std::make_unique<AllReduceCase>(c, o, groups); });
+  e.groups = groups_of(configs_of(o), comparable, [&](const AllReduceConfig& c) -> std::unique_ptr<Case> {
+    if (c.backend == "torch-gloo") return std::make_unique<TorchGlooCase>(c, o, world);
+    return std::make_unique<AllReduceCase>(c, o, groups);
+  });
+  for (Group& g : e.groups) g.turns = int(o.turns);
   e.finish = [](Json& record) { record["fits"] = fits_of(record["results"]); };
   e.exit_code = [](const Json& results) {
     auto wrong = [](const Json& r) { return r["status"] == "wrong"; };

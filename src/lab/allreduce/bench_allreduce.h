@@ -12,6 +12,9 @@ struct AllReduceOptions {
   std::vector<std::string> dtype = {"fp32"};
   int64_t warmup = 2, steps = 20;
   double seconds = 3;  // of a case: then no more runs are made, but some in any case
+  int64_t turns = 2;
+  bool torch = false;  // also PyTorch's Gloo, with ranks of its own
+  std::string python = "python3";
 };
 void check_options(const AllReduceOptions& options);
 // In every rank of the world.

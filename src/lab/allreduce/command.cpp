@@ -17,16 +17,20 @@ Examples:
   sinter bench allreduce --ranks 2,4,6 --mb 1,10,100,1000 --backend shm,gloo
   sinter bench allreduce --ranks 4 --mb 0.001,0.01,0.1,1 --steps 100 --plot latency.svg
   sinter bench allreduce --mb 25 --dtype fp32,bf16 --backend gloo --deterministic
+  sinter bench allreduce --ranks 2,4 --mb 10,100 --peer torch-gloo --turns 10
   sinter launch -n 4 -- bench allreduce --json curve.json      the ranks of a job
   mpirun -n 4 sinter bench allreduce)";
 
 struct Given {
+  std::string peer;
   AllReduceOptions bench;
   OutputOptions output;
 };
 
 int run(Given& g) {
   fill_in(g.bench.ranks);
+  check(g.peer.empty() || g.peer == "torch-gloo", "--peer {}: unknown; choose torch-gloo", g.peer);
+  g.bench.torch = !g.peer.empty();
   check_options(g.bench);
   if (is_first_rank()) check_output(g.output);  // before anything is launched
   return on_ranks(g.bench.ranks, [&](dist::World& world) { return bench_allreduce(world, g.bench, g.output); });
@@ -44,6 +48,9 @@ Command::Run declare(Flags& flags, const Program&) {
             "Ranks");
   flags.add_switch("--deterministic", b.ranks.deterministic, "gloo adds in the order of ranks too, as shm does",
                    "Ranks");
+  flags.add("--peer", g->peer, "NAME", "torch-gloo: PyTorch's Gloo, with ranks of its own, in turns with ours", group);
+  flags.add("--python", b.python, "PROGRAM", python_help, group);
+  flags.add("--turns", b.turns, "N", "backends are measured in so many turns (default 2)", group);
   flags.add("--warmup", b.warmup, "N", "runs before the timed ones, in every turn (default 2)", group);
   flags.add("--steps", b.steps, "N", "timed runs (default 20)", group);
   flags.add("--seconds", b.seconds, "X",

@@ -23,6 +23,7 @@ struct AllReduceResult {
   std::optional<bool> verified;  // every sum of every run on every rank, warm-ups included
   std::optional<std::vector<RankTimes>> by_rank;
   std::optional<int64_t> need_bytes, free_bytes;
+  std::optional<Json> peer;  // what a peer says of its version, date and threads
 
   template <class Self, class F> static void fields(Self& self, F&& f) {
     f("ranks", self.config.ranks);
@@ -40,6 +41,7 @@ struct AllReduceResult {
     f("by_rank", self.by_rank);
     f("need_bytes", self.need_bytes);
     f("free_bytes", self.free_bytes);
+    f("peer", self.peer);
   }
 };
 

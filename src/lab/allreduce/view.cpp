@@ -28,13 +28,25 @@ bool varies(const Json& results, const char* field) {
 
 Table times_table(const Json& results) {
   Table t;
-  t.columns = {{"ranks"},          {"MB"},           {"dtype", true},       {"backend", true},
-               {"runs", false, 2}, {"ms"},           {"± ranks", false, 1}, {"algbw GB/s"},
-               {"busbw GB/s"},     {"against gloo"}, {"verified", true},    {"status", true}};
+  t.columns = {{"ranks"},
+               {"MB"},
+               {"dtype", true},
+               {"backend", true},
+               {"runs", false, 2},
+               {"ms"},
+               {"± ranks", false, 1},
+               {"algbw GB/s"},
+               {"busbw GB/s"},
+               {"against gloo"},
+               {"against PyTorch", false, 3},
+               {"verified", true},
+               {"status", true}};
   t.keys = 3;
-  std::map<std::string, double> gloo;
-  for (const Json& r : results)
+  std::map<std::string, double> gloo, torch;
+  for (const Json& r : results) {
     if (r.at("backend") == "gloo") gloo.emplace(key_of(r), number(r, "median_ms"));
+    if (r.at("backend") == "torch-gloo") torch.emplace(key_of(r), number(r, "median_ms"));
+  }
   int reasons = 0;  // in the notes
   for (const Json& r : results) {
     std::string status = r.at("status"), name = status == "ok" ? "" : status == "oom" ? "OOM" : status;
@@ -43,11 +55,13 @@ Table times_table(const Json& results) {
       name += fmt::format(" ({})", reasons);
     }
     double ms = number(r, "median_ms"), theirs = gloo.count(key_of(r)) ? gloo[key_of(r)] : 0;
-    bool compared = r.at("backend") != "gloo" && ms > 0 && theirs > 0;
+    double torchs = torch.count(key_of(r)) ? torch[key_of(r)] : 0;
+    bool ours = r.at("backend") != "torch-gloo", compared = r.at("backend") == "shm" && ms > 0 && theirs > 0;
     t.rows.push_back({r.at("ranks").dump(), mb_text(r), r.at("dtype"), r.at("backend"),
                       ms > 0 ? std::to_string(r.at("samples_ms").size()) : "", show(ms, 4),
                       ms > 0 ? significant(number(r, "spread_ms"), 2) : "", show(number(r, "algbw_gbs"), 3),
                       show(number(r, "busbw_gbs"), 3), compared ? significant(theirs / ms, 3) + " ×" : "",
+                      ours && ms > 0 && torchs > 0 ? significant(torchs / ms, 3) + " ×" : "",
                       r.contains("verified") ? (r["verified"].get<bool>() ? "yes" : "NO") : "", name});
   }
   t.drop_empty_columns();
@@ -59,6 +73,10 @@ Table times_table(const Json& results) {
       "numbers of ranks can be compared. Ranks of one host share its memory's bandwidth and its cores, so that busbw "
       "falls with n all the same.");
   if (!gloo.empty()) t.notes.push_back("against gloo: gloo's median ÷ this one's; they were measured in turns.");
+  if (!torch.empty())
+    t.notes.push_back(
+        "torch-gloo: PyTorch's all_reduce over Gloo, in ranks of its own, in turns with ours; its sums are not "
+        "checked.");
   t.notes.push_back("verified: every element of every run, on every rank, is the exact sum.");
   return t;
 }
