@@ -17,6 +17,7 @@
 #   cpu              eager and compiled steps on this machine's CPU, three runs; and with an OpenBLAS that is too old
 #   cpu_peers        the same beside PyTorch on the CPU
 #   cpu_attention    naive against flash on this machine's CPU, two runs
+#   ranks            sums over ranks, and a step by strategy; beside PyTorch's Gloo and DistributedDataParallel
 #   precision, doctor
 #
 # SIZES and DTYPES narrow a step, THREADS are those of the cpu steps (2), PYTHON has torch.
@@ -130,6 +131,16 @@ for step in "$@"; do
       record cpu-compiled/attention.$run bench attention --device cpu --batch 1 --heads 4 --ctx 512,1024,2048 \
         --head-dim 64,128 --dtype fp32,bf16 --attention naive,flash --warmup 3 --steps 20 --seconds 0.5
     done ;;
+  ranks)
+    step="--size mini --ctx 128 --warmup 2 --steps 20"
+    record ranks/allreduce bench allreduce --ranks 2,4,6 --mb 1,10,100,1000 --backend shm,gloo
+    record ranks/allreduce_torch bench allreduce --ranks 2,4 --mb 10,100 --backend shm,gloo --peer torch-gloo \
+      --python "$python" --turns 10
+    record ranks/ddp_2_ranks bench ddp --ranks 2 $step --mode eager,compiled --bucket-mb 1,10,25,100 --turns 5
+    record ranks/ddp_torch bench ddp --ranks 2 $step --mode compiled --strategy none,flat,bucketed --turns 10 \
+      --peer torch-none,torch-ddp --python "$python"
+    record ranks/ddp_1_rank bench ddp --ranks 1 --backend shm --size tiny --ctx 128 --mode eager,compiled \
+      --strategy none,bucketed --warmup 2 --steps 100 --turns 10 ;;
   precision) record h200-eager/precision precision ;;
   doctor) record h200-eager/doctor doctor ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;

@@ -444,6 +444,87 @@ def cpu_attention(records):
     return table(["d", "dtype", "N 512", "N 1024", "N 2048"], rows)
 
 
+# ranks.md
+
+def ranks_allreduce(records):
+    results = records.results("ranks/allreduce.json")
+    rows = []
+    for shm in only(results, backend="shm"):
+        (gloo,) = only(results, backend="gloo", ranks=shm["ranks"], bytes=shm["bytes"])
+        rows.append([str(shm["ranks"]), f"{shm['bytes'] / 1e6:g}", number(shm["median_ms"]), number(gloo["median_ms"]),
+                     f"**{gloo['median_ms'] / shm['median_ms']:.1f}**", number(shm["busbw_gbs"]),
+                     number(gloo["busbw_gbs"]), "yes" if shm["verified"] and gloo["verified"] else "NO"])
+    return table(["ranks", "MB", "shm ms", "gloo ms", "gloo ÷ shm", "shm busbw GB/s", "gloo busbw GB/s", "verified"],
+                 rows)
+
+
+def beside_torch_gloo(records):
+    results = records.results("ranks/allreduce_torch.json")
+    for theirs in only(results, backend="torch-gloo"):
+        key = {"ranks": theirs["ranks"], "bytes": theirs["bytes"]}
+        (shm,), (gloo,) = (only(results, backend=name, **key) for name in ("shm", "gloo"))
+        yield theirs, shm, gloo
+
+
+def ranks_torch_gloo(records):
+    return table(["ranks", "MB", "shm ms", "gloo ms", "PyTorch's Gloo ms", "PyTorch ÷ shm", "PyTorch ÷ gloo"],
+                 [[str(theirs["ranks"]), f"{theirs['bytes'] / 1e6:g}", number(median([shm])), number(median([gloo])),
+                   number(median([theirs])), f"**{median([theirs]) / median([shm]):.1f}**",
+                   f"{median([theirs]) / median([gloo]):.2f}"] for theirs, shm, gloo in beside_torch_gloo(records)])
+
+
+def strategy_name(result):
+    bucket = f" {result['bucket_mb']:g} MiB" if result.get("bucket_mb") else ""
+    return (result["strategy"] if is_ours(result) else result["engine"]) + bucket
+
+
+def ranks_ddp(records):
+    results = records.results("ranks/ddp_2_ranks.json")
+    rows = []
+    for r in results:
+        (none,) = only(results, mode=r["mode"], strategy="none")
+        talks = r["strategy"] != "none"
+        rows.append([r["mode"], strategy_name(r), f"{number(median([r]))} ({number(fastest([r]))})",
+                     f"{median([r]) / median([none]):.3f} ({fastest([r]) / fastest([none]):.3f})",
+                     number(r["communication_ms"]) if talks else "", number(r["exposed_ms"]) if talks else "",
+                     f"{100 * r['overlap']:.0f} %" if talks else "", str(r["collectives"]) if talks else "",
+                     f"{r['peak_bytes'] / 2**20:.0f}"])
+    return table(["mode", "strategy", "step ms", "÷ none", "communication ms", "exposed ms", "overlap", "calls",
+                  "MiB a rank"], rows)
+
+
+def ranks_bucket_model(records):
+    rows = []
+    results = records.results("ranks/ddp_2_ranks.json")
+    for r in only(results, strategy="bucketed"):
+        (none,) = only(results, mode=r["mode"], strategy="none")
+        m = r["model"]
+        rows.append([r["mode"], f"{r['bucket_mb']:g}", f"{m['buckets']:.0f}", number(m["overhead_ms"]),
+                     number(median([r]) - median([none])), f"{m['best_bucket_mb']:.2g}"])
+    return table(["mode", "bucket MiB", "buckets", "model ms", "measured ms", "best bucket by the model, MiB"], rows)
+
+
+def ranks_torch_ddp(records):
+    results = records.results("ranks/ddp_torch.json")
+    theirs = [r for r in results if not is_ours(r) and r["strategy"] != "none"]
+    rows = []
+    for r in results:
+        ratio = f"**{median(theirs) / median([r]):.2f}**" if is_ours(r) and r["strategy"] != "none" else ""
+        rows.append([strategy_name(r), f"{number(median([r]))} ({number(fastest([r]))})", ratio])
+    return table(["step", "ms", "PyTorch's DDP ÷ this"], rows)
+
+
+def ranks_one(records):
+    results = records.results("ranks/ddp_1_rank.json")
+    rows = []
+    for mode in ("eager", "compiled"):
+        (none,), (ddp,) = (only(results, mode=mode, strategy=s) for s in ("none", "bucketed"))
+        rows.append([mode, f"{number(median([none]))} ({number(fastest([none]))})",
+                     f"{number(median([ddp]))} ({number(fastest([ddp]))})",
+                     f"{median([ddp]) / median([none]):.3f} ({fastest([ddp]) / fastest([none]):.3f})"])
+    return table(["mode", "without ranks, ms", "one rank, ms", "ratio"], rows)
+
+
 # correctness.md
 
 def gpu_tests(records):
@@ -481,6 +562,7 @@ def index(records):
     equal = sum(r["predicted_peak_bytes"] == r["peak_bytes"] for r in memory)
     cpu = [median([peer]) / median(mine) for _, mode, mine, peer in beside_torch_1(records) if mode == "compiled"]
     (tests,) = records.read("gpu-test.json")
+    sums = [median([theirs]) / median([shm]) for theirs, shm, _ in beside_torch_gloo(records)]
 
     def span(values):
         return f"{max(values):.2f} to {min(values):.2f}"
@@ -496,6 +578,8 @@ def index(records):
         ["[memory](memory.md)", "peaks and their predictions", f"{equal} of {len(memory)} peaks predicted to the byte"],
         ["[cpu](cpu.md)", "steps and attention on CPUs", f"compiled, 2 threads, fp32: {span(cpu)} times as fast as"
          f" PyTorch 1.13"],
+        ["[ranks](ranks.md)", "sums over ranks, data parallelism on CPUs", f"all-reduce of 10 and 100 MB, 2 and 4 ranks on"
+         f" 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
         ["[correctness](correctness.md)", "GPU tests, sanitizers, precision", f"{tests['passed']} GPU tests passed,"
          f" {tests['failed']} failed, at `{tests['commit'][:7]}`; `make test` says whether that is still current"]])
 

@@ -2,6 +2,7 @@
 // command line for a model of your own (examples/).
 #pragma once
 #include "core/range.h"
+#include "dist/world.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
 #include "train/trainer.h"

@@ -118,8 +118,23 @@ class SingleGroup : public Group {
   void do_run(const Collective&, const void*, void*, void*) override {}
 };
 
+class ImaginedGroup : public ProcessGroup {
+ public:
+  explicit ImaginedGroup(int ranks) : ranks_(ranks) {}
+  int rank() const override { return 0; }
+  int size() const override { return ranks_; }
+  const char* name() const override { return "imagined"; }
+  void run(const Collective& what, const void*, void*, void*) override {
+    fail_with(ErrorKind::other, "{} of ranks that are not there", text_of(what));
+  }
+
+ private:
+  int ranks_;
+};
+
 }  // namespace
 
+std::unique_ptr<ProcessGroup> make_imagined_group(int ranks) { return std::make_unique<ImaginedGroup>(ranks); }
 std::unique_ptr<ProcessGroup> make_single_group() { return std::make_unique<SingleGroup>(); }
 
 }  // namespace sinter::dist

@@ -59,6 +59,8 @@ size_t shm_bytes(size_t ranks);
 std::unique_ptr<ProcessGroup> make_gloo_group(GroupSetting setting);  // refuses where the build has no gloo
 bool has_gloo();
 std::unique_ptr<ProcessGroup> make_single_group();  // of one rank: copies where it must
+// Rank 0 of so many that are not there: for what is traced or predicted, and never run.
+std::unique_ptr<ProcessGroup> make_imagined_group(int ranks);
 
 // out = (in[0] + in[1] + …) · factor, in that order, 16-bit numbers in fp32. Several outs get the same, also those that
 // are ins.

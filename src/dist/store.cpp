@@ -1,134 +1,27 @@
 #include "dist/store.h"
 
-#include <algorithm>
 #include <arpa/inet.h>
-#include <atomic>
 #include <cerrno>
-#include <charconv>
-#include <chrono>
 #include <cmath>
-#include <csignal>
-#include <cstring>
-#include <limits>
-#include <map>
 #include <mutex>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <thread>
-#include <unistd.h>
-#include <utility>
 
 #include "core/check.h"
-#include "core/clock.h"
+#include "dist/store_messages.h"
+#include "dist/store_server.h"
 
 namespace sinter::dist {
 namespace {
 
-constexpr std::string_view magic = "sinter store 1";
-constexpr size_t largest_message = size_t(64) << 20, largest_hello = 4096, largest_welcome = 16;
-constexpr size_t most_strangers = 64;  // who have connected and not yet said who they are
-constexpr double introduction_s = 5;   // that a stranger has for it
-constexpr double bind_s = 3;           // that rank 0 waits for a port: the last job may be about to give it back
-constexpr double farewell_s = 1;       // that rank 0 stays for the others
-constexpr double answer_s = 10;        // that rank 0 has for what needs no waiting; then it is stuck
-constexpr double slack_s = 1;          // that an answer may be late
+using namespace store;
 
-enum class Op : int64_t { set, get, add };
-enum class Answer : int64_t { welcome, other_job, done, timed_out, not_a_number };
-
-constexpr int64_t never = std::numeric_limits<int64_t>::max();
-
-int64_t in_seconds(double s) { return steady_ns() + int64_t(1e9 * std::clamp(s, 0.0, 1e8)); }
-
-int ms_until(int64_t deadline) {
-  int64_t left = std::max<int64_t>(0, deadline - steady_ns());
-  return int(std::min<int64_t>(left / 1000000 + (left % 1000000 > 0), 60000));
-}
-
-void sleep_s(double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); }
-
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
-// ---- Messages: a length, then numbers and texts, each text after its own length ----
-
-class Message {
- public:
-  Message& put(int64_t n) { return put_bytes(&n, sizeof n); }
-  Message& put(std::string_view text) { return put(int64_t(text.size())).put_bytes(text.data(), text.size()); }
-  std::string sealed() const {
-    uint32_t size = uint32_t(bytes_.size());
-    return std::string(reinterpret_cast<const char*>(&size), sizeof size) + bytes_;
-  }
-  size_t size() const { return bytes_.size(); }
-
- private:
-  Message& put_bytes(const void* p, size_t n) {
-    bytes_.append(static_cast<const char*>(p), n);
-    return *this;
-  }
-  std::string bytes_;
-};
-
-// What is not there reads as 0 or as nothing; valid() says so.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
-  int64_t number() {
-    int64_t n = 0;
-    if (take(sizeof n)) std::memcpy(&n, taken_.data(), sizeof n);
-    return n;
-  }
-  std::string_view text() {
-    int64_t n = number();
-    return n >= 0 && take(size_t(n)) ? taken_ : (valid_ = false, std::string_view());
-  }
-  bool valid() const { return valid_; }
-
- private:
-  bool take(size_t n) {
-    valid_ = valid_ && n <= rest_.size();
-    if (!valid_) return false;
-    taken_ = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return true;
-  }
-  std::string_view rest_, taken_;
-  bool valid_ = true;
-};
-
-size_t sealed_size(const std::string& bytes) {
-  uint32_t size = 0;
-  std::memcpy(&size, bytes.data(), sizeof size);
-  return size;
-}
-
-// How long it takes says nothing about where they differ.
-bool same_secret(std::string_view a, std::string_view b) {
-  unsigned char difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i) difference |= (unsigned char)(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
-  return difference == 0;
-}
+constexpr double bind_s = 3;     // that rank 0 waits for a port: the last job may be about to give it back
+constexpr double answer_s = 10;  // that rank 0 has for what needs no waiting; then it is stuck
+constexpr double slack_s = 1;    // that an answer may be late
 
 // ---- Addresses ----
 
@@ -181,174 +74,6 @@ std::vector<Place> places_of(const RankInfo& me) {
         me.address, text_of(place));
   return places;
 }
-
-// ---- The server ----
-
-class Server {
- public:
-  Server(Socket listening, const RankInfo& me) : listening_(std::move(listening)), job_(me.job), secret_(me.secret) {
-    if (!wake_) fail_with(ErrorKind::other, "cannot make an eventfd ({})", std::strerror(errno));
-    // Signals are for the threads that the program knows of.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { serve(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
-  ~Server() {
-    stopping_ = true;
-    eventfd_write(wake_.fd(), 1);
-    thread_.join();
-  }
-
- private:
-  struct Client {
-    Socket socket;
-    bool known = false;    // has said the job and the secret
-    bool gone = false;     // to be dropped
-    bool waiting = false;  // for `key`; nothing is read of it meanwhile
-    std::string key;
-    int64_t deadline = never;  // of its introduction, or of its waiting
-    std::string in, out;
-  };
-
-  void serve() {
-    int64_t end = never;
-    for (;;) {
-      if (stopping_ && end == never) end = in_seconds(farewell_s);
-      bool alone = std::none_of(clients_.begin(), clients_.end(), [](auto& c) { return c->known; });
-      if (stopping_ && (alone || steady_ns() >= end)) return;
-      std::vector<pollfd> polled = {{wake_.fd(), POLLIN, 0}, {listening_.fd(), POLLIN, 0}};
-      int64_t next = end;
-      for (auto& c : clients_) {
-        polled.push_back({c->socket.fd(), short(!c->out.empty() ? POLLOUT : c->waiting ? POLLRDHUP : POLLIN), 0});
-        next = std::min(next, c->deadline);
-      }
-      poll(polled.data(), polled.size(), ms_until(next));
-      if (polled[0].revents) {
-        eventfd_t count;
-        eventfd_read(wake_.fd(), &count);
-      }
-      for (size_t i = 0; i < clients_.size(); ++i) attend(*clients_[i], polled[i + 2].revents);
-      if (polled[1].revents) welcome_strangers();
-      std::erase_if(clients_, [](auto& c) { return c->gone; });
-    }
-  }
-
-  void welcome_strangers() {
-    for (size_t n = 0; n < most_strangers / 4; ++n) {
-      Socket socket(accept4(listening_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket) {
-        if (errno == EMFILE || errno == ENFILE) sleep_s(0.01);  // until somebody goes; it would be tried at once
-        break;
-      }
-      int yes = 1;
-      setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-      clients_.push_back(std::make_unique<Client>());
-      clients_.back()->socket = std::move(socket);
-      clients_.back()->deadline = in_seconds(introduction_s);
-    }
-    // Those who only connect must not use up what ranks need: the oldest make room.
-    auto strangers = size_t(std::count_if(clients_.begin(), clients_.end(), [](auto& c) { return !c->known; }));
-    for (size_t i = 0; strangers > most_strangers; ++i)
-      if (!clients_[i]->known) clients_[i]->gone = true, --strangers;
-  }
-
-  void attend(Client& c, short events) {
-    try {
-      if (c.waiting && (events & (POLLRDHUP | POLLHUP | POLLERR))) c.gone = true;
-      else if (events & POLLOUT) flush(c);
-      else if (events) receive(c);
-      while (!c.gone && !c.waiting && c.out.empty() && take_message(c)) {
-      }
-    } catch (const std::exception&) {  // no memory for what it sent
-      c.gone = true;
-    }
-    if (steady_ns() < c.deadline) return;
-    if (c.known) answer(c, Answer::timed_out);
-    else c.gone = true;
-  }
-
-  void receive(Client& c) {
-    char buffer[65536];
-    ssize_t n = recv(c.socket.fd(), buffer, sizeof buffer, 0);
-    if (n > 0) c.in.append(buffer, size_t(n));
-    else if (n == 0 || (errno != EAGAIN && errno != EINTR)) c.gone = true;
-  }
-
-  bool take_message(Client& c) {
-    if (c.in.size() < sizeof(uint32_t)) return false;
-    size_t size = sealed_size(c.in), whole = sizeof(uint32_t) + size;
-    if (size > (c.known ? largest_message : largest_hello)) c.gone = true;
-    if (c.gone || c.in.size() < whole) return false;
-    Reader message(std::string_view(c.in).substr(sizeof(uint32_t), size));
-    if (c.known) obey(c, message);
-    else introduce(c, message);
-    c.in.erase(0, whole);
-    return true;
-  }
-
-  void introduce(Client& c, Reader& message) {
-    std::string_view word = message.text(), job = message.text(), secret = message.text();
-    c.gone = !message.valid() || word != magic;
-    if (c.gone) return;
-    if (job != job_) return answer(c, Answer::other_job);
-    c.known = same_secret(secret, secret_);
-    c.gone = !c.known;
-    if (c.known) answer(c, Answer::welcome);
-  }
-
-  void obey(Client& c, Reader& message) {
-    auto op = Op(message.number());
-    std::string key(message.text());
-    if (op == Op::set) {
-      std::string value(message.text());
-      if (!(c.gone = !message.valid())) store(key, value), answer(c, Answer::done);
-    } else if (op == Op::get) {
-      int64_t ms = message.number();
-      if ((c.gone = !message.valid())) return;
-      if (auto found = values_.find(key); found != values_.end()) return answer(c, Answer::done, found->second);
-      if (ms <= 0) return answer(c, Answer::timed_out);
-      c.waiting = true, c.key = key, c.deadline = in_seconds(double(ms) / 1e3);
-    } else if (op == Op::add) {
-      int64_t n = message.number(), sum = 0;
-      if ((c.gone = !message.valid())) return;
-      const std::string& old = values_.try_emplace(key, "0").first->second;
-      auto [end, error] = std::from_chars(old.data(), old.data() + old.size(), sum);
-      if (error != std::errc() || end != old.data() + old.size()) return answer(c, Answer::not_a_number);
-      store(key, std::to_string(int64_t(uint64_t(sum) + uint64_t(n))));
-      answer(c, Answer::done, values_[key]);
-    } else {
-      c.gone = true;
-    }
-  }
-
-  void store(const std::string& key, const std::string& value) {
-    values_[key] = value;
-    for (auto& c : clients_)
-      if (c->waiting && c->key == key) answer(*c, Answer::done, value);
-  }
-
-  void answer(Client& c, Answer kind, const std::string& value = "") {
-    c.waiting = false, c.deadline = c.known ? never : c.deadline;
-    c.out += Message().put(int64_t(kind)).put(value).sealed();
-    flush(c);
-  }
-
-  void flush(Client& c) {
-    ssize_t n = send(c.socket.fd(), c.out.data(), c.out.size(), MSG_NOSIGNAL);
-    if (n > 0) c.out.erase(0, size_t(n));
-    else if (errno != EAGAIN && errno != EINTR) c.gone = true;
-  }
-
-  Socket listening_, wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  const std::string job_, secret_;
-  std::atomic<bool> stopping_ = false;
-  // The thread's alone.
-  std::vector<std::unique_ptr<Client>> clients_;
-  std::map<std::string, std::string> values_;
-  std::thread thread_;
-};
 
 // Listens at the first place that can be had, and says in `place` which that is.
 Socket listen_at_one_of(const std::vector<Place>& places, const RankInfo& me, double timeout_s, Place& place) {

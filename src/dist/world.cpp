@@ -39,6 +39,12 @@ std::vector<int> World::ranks_of_host(int host) const {
   return ranks;
 }
 
+void check_backend(const std::string& name) {
+  check(name == "auto" || name == "shm" || name == "gloo", "--backend {}: unknown; choose auto, shm or gloo", name);
+  check(name != "gloo" || has_gloo(),
+        "--backend gloo: this build lacks it; install libgloo-dev and build again, or use --backend shm");
+}
+
 World::Choice World::choose(const std::string& backend, const std::vector<int>& ranks) const {
   bool one_host = true;
   for (int r = 0; r < size(); ++r)
@@ -53,11 +59,9 @@ World::Choice World::choose(const std::string& backend, const std::vector<int>& 
           "all ranks on one host");
     return {"gloo", fmt::format("ranks are on {} hosts", hosts())};
   }
-  check(backend == "shm" || backend == "gloo", "--backend {}: unknown; choose auto, shm or gloo", backend);
+  check_backend(backend);
   check(backend != "shm" || one_host, "--backend shm: ranks are on {} hosts, and share no memory; use --backend gloo",
         hosts());
-  check(backend != "gloo" || has_gloo(),
-        "--backend gloo: this build lacks it; install libgloo-dev and build again, or use --backend shm");
   return {backend, "asked for"};
 }
 

@@ -61,4 +61,6 @@ class World {
   int64_t exchanges_ = 0;
 };
 
+void check_backend(const std::string& name);  // refuses what this build does not have
+
 }  // namespace sinter::dist

@@ -34,6 +34,10 @@ done
 has "$work/out.txt" 'calls in the side lane'
 has "$work/out.txt" 'add+rms_norm in step/forward/layers.*/norm2/rms_norm: '
 has "$work/out.txt" 'rms_norm_backward+cast in step/backward/layers.*/cast: '
+# With ranks collectives have a lane, and keep gradients from being folded.
+"$SINTER" compile model $shape --device cpu --ranks 8 --bucket-mb 0.01 --explain > "$work/ranks.txt" 2> /dev/null
+has "$work/ranks.txt" 'collectives in the communication lane'
+has "$work/ranks.txt" 'not: all_reduce stands between it and its update'
 "$SINTER" compile model $shape --device cpu --json - > "$work/pure.json" 2> /dev/null
 [ "$(head -c 1 "$work/pure.json")" = "{" ] || fail "--json - mixes text into the record"
 "$SINTER" compile model $shape --device cuda --pass forward,step --passes none,all > "$work/several.txt" 2> /dev/null

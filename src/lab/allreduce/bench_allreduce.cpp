@@ -261,9 +261,8 @@ bool comparable(const AllReduceConfig& a, const AllReduceConfig& b) {
 void check_options(const AllReduceOptions& o) {
   for (double mb : o.mb) check(mb > 0 && mb <= 1e9, "--mb must be positive and at most 10⁹, not {}", mb);
   for (const std::string& b : o.backend) {
-    check(b == "shm" || b == "gloo", "--backend {}: unknown; choose shm or gloo", b);
-    check(b != "gloo" || dist::has_gloo(),
-          "--backend gloo: this build lacks it; install libgloo-dev and build again, or use --backend shm");
+    check(b != "auto", "--backend auto: name what is to be compared, shm or gloo; the default is all there is");
+    dist::check_backend(b);
   }
   for (const std::string& t : o.dtype)
     for (int64_t n : o.ranks.ranks)

@@ -6,6 +6,7 @@
 #include "compile/graph_dump.h"
 #include "compile/passes.h"
 #include "core/check.h"
+#include "dist/group.h"
 #include "lab/compilation.h"
 #include "lab/driver.h"
 #include "plan/gpus.h"
@@ -73,10 +74,18 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
         options.card);
   DeviceInfo on = options.card.empty() ? imagined_device(*sweep.device) : plan::card_named(options.card).info();
   std::vector<MeasuredRun> runs = expand(sweep, on);
+  check(options.ranks >= 1 && options.ranks <= 1 << 20, "--ranks must be between 1 and {}, not {}", 1 << 20,
+        options.ranks);
+  std::unique_ptr<ProcessGroup> group = dist::make_imagined_group(int(options.ranks));
+  for (MeasuredRun& c : runs) {
+    c.data_parallel = {dist::strategy_named(options.strategy), options.bucket_mb};
+    if (options.ranks > 1) c.group = group.get();
+  }
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());
   Experiment e{"compile model", to_json(sweep), DeviceType::cpu};
   e.config["explain"] = options.explain;
+  if (options.ranks > 1) e.config["ranks"] = options.ranks, e.config["strategy"] = options.strategy;
   std::string dump;
   auto compile_one = [&](const MeasuredRun& c) {
     MetaTarget target(on);

@@ -10,7 +10,10 @@ struct CompileModelOptions {
   SweepOptions sweep;
   bool explain = false;  // also what was done where
   std::string dump;      // FILE.txt, .dot, .html or .json
-  std::string card;      // the GPU to compile for; empty: the one here, or the largest there is
+  int64_t ranks = 1;     // that take the step together
+  std::string strategy = "bucketed";
+  double bucket_mb = 25;
+  std::string card;  // the GPU to compile for; empty: the one here, or the largest there is
 };
 int compile_model(const CompileModelOptions& options, const OutputOptions& output, const MakeModel& make_model);
 View compile_view(const Json& record);

@@ -314,6 +314,7 @@ int bench_ddp(const DdpOptions& given, const OutputOptions& output, const MakeMo
   for (const std::string& s : o.strategies)
     if (s != "none") dist::strategy_named(s);
   for (const std::string& peer : o.peers) check_ddp_peer(peer);
+  dist::check_backend(o.backend);
   for (double mb : o.bucket_mb) check(mb > 0, "--bucket-mb must be positive, and is {}", mb);
   check(o.turns >= 1 && o.turns <= 1000, "--turns must be between 1 and 1000, not {}", o.turns);
   check(o.check_replicas >= 0, "--check-replicas must not be negative, and is {}; 0 means never", o.check_replicas);
