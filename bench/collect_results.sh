@@ -140,7 +140,7 @@ for step in "$@"; do
     record ranks/ddp_torch bench ddp --ranks 2 $step --mode compiled --strategy none,flat,bucketed --turns 10 \
       --peer torch-none,torch-ddp --python "$python"
     record ranks/ddp_1_rank bench ddp --ranks 1 --backend shm --size tiny --ctx 128 --mode eager,compiled \
-      --strategy none,bucketed --warmup 2 --steps 100 --turns 10 ;;
+      --strategy none,bucketed --warmup 2 --steps 80 --turns 20 ;;
   precision) record h200-eager/precision precision ;;
   doctor) record h200-eager/doctor doctor ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;

@@ -5,8 +5,8 @@
 
 #include "backend/device.h"
 #include "backend/workspace.h"
-#include "core/owned_call.h"
 #include "core/folded_update.h"
+#include "core/owned_call.h"
 #include "ops/ops.h"
 #include "support/gpu.h"
 #include "support/threads.h"
