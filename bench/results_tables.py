@@ -578,8 +578,8 @@ def index(records):
         ["[memory](memory.md)", "peaks and their predictions", f"{equal} of {len(memory)} peaks predicted to the byte"],
         ["[cpu](cpu.md)", "steps and attention on CPUs", f"compiled, 2 threads, fp32: {span(cpu)} times as fast as"
          f" PyTorch 1.13"],
-        ["[ranks](ranks.md)", "sums over ranks, data parallelism on CPUs", f"all-reduce of 10 and 100 MB, 2 and 4 ranks on"
-         f" 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
+        ["[ranks](ranks.md)", "sums over ranks, data parallelism on CPUs", f"all-reduce of 10 and 100 MB, 2 and 4 ranks"
+         f" on 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
         ["[correctness](correctness.md)", "GPU tests, sanitizers, precision", f"{tests['passed']} GPU tests passed,"
          f" {tests['failed']} failed, at `{tests['commit'][:7]}`; `make test` says whether that is still current"]])
 

@@ -1,5 +1,5 @@
-"""PyTorch's side of `sinter bench allreduce --peer torch-gloo` and `sinter bench ddp --peer torch-ddp`: ranks of its own
-on this host, over Gloo, as JSON on stdout.
+"""PyTorch's side of `sinter bench allreduce --peer torch-gloo` and `sinter bench ddp --peer torch-ddp`: ranks of its
+own on this host, over Gloo, as JSON on stdout.
 
   --what allreduce   all-reduces of fp32 numbers, one thread a rank
   --what ddp         DistributedDataParallel around the model of torch_lm.py, gradients as views of buckets

@@ -28,9 +28,8 @@ bool is_first_rank();
 // number of them says. Returns the exit code.
 int on_ranks(const RankOptions& options, const std::function<int(dist::World&)>& work);
 
-// Runs the experiment in all ranks at once; rank 0 writes. What a case decides (whether it fits, how often it runs) must
-// be the same in all of them. An interrupt ends a rank where it is, for it cannot leave a collective to the others alone;
-// what was finished by then is in the record on disk.
+// Runs the experiment in all ranks at once: rank 0 writes, and says when to stop. What a case decides (whether it fits,
+// how often it runs, whether it goes on) must be the same in all of them.
 int run(dist::World& world, Experiment& experiment, const OutputOptions& output);
 
 // Every rank's text, everywhere.

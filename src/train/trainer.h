@@ -42,8 +42,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // One pass over micro-batches, which weigh the same: loss and gradient are the means of theirs (and of all ranks'),
-  // logits those of the last. Earlier gradients are forgotten first; a step, by the optimizer's learning rate, uses its own up. Does not
-  // wait for the device; what it returns holds until the next pass.
+  // logits those of the last. Earlier gradients are forgotten first; a step, by the optimizer's learning rate, uses its
+  // own up. Does not wait for the device; what it returns holds until the next pass.
   Tensor run(Pass pass, std::span<const Batch> micro_batches, const Mark& mark = {});
   Tensor run(Pass pass, const Batch& batch, const Mark& mark = {}) { return run(pass, std::span(&batch, 1), mark); }
   // Sets the rate, runs, waits; returns the loss.

@@ -65,7 +65,8 @@ looked_at "$work/r.json" 'assert {x["dtype"] for x in rows} == {"bf16", "fp16"} 
 "$SINTER" launch -n 2 -- bench allreduce --mb 0.1 --steps 3 --json "$work/r.json" > "$work/out" 2> "$work/err" || \
     fail "$(cat "$work/err")"
 looked_at "$work/r.json" 'assert {x["ranks"] for x in rows} == {2}'
-"$SINTER" launch -n 3 -- bench allreduce --ranks 1,2 --mb 0.1 --steps 3 --json "$work/r.json" > /dev/null 2> "$work/err" || \
+"$SINTER" launch -n 3 -- bench allreduce --ranks 1,2 --mb 0.1 --steps 3 --json "$work/r.json" \
+    > /dev/null 2> "$work/err" || \
     fail "$(cat "$work/err")"
 looked_at "$work/r.json" 'assert {x["ranks"] for x in rows} == {1, 2} and r["config"]["world"] == 3'
 if command -v mpirun > /dev/null && mpirun --version 2> /dev/null | grep -q 'Open MPI'; then
@@ -76,7 +77,8 @@ if command -v mpirun > /dev/null && mpirun --version 2> /dev/null | grep -q 'Ope
 fi
 
 # What does not fit is a row, and costs nothing else.
-"$SINTER" bench allreduce --mb 0.1,100000000 --backend shm --steps 3 --json "$work/r.json" > "$work/out" 2> "$work/err" || \
+"$SINTER" bench allreduce --mb 0.1,100000000 --backend shm --steps 3 --json "$work/r.json" \
+    > "$work/out" 2> "$work/err" || \
     fail "$(cat "$work/err")"
 has "$work/out" 'OOM'
 has "$work/r.json" '"oom"'

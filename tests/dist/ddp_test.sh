@@ -8,13 +8,14 @@ fail() { echo "FAILED: $*"; exit 1; }
 has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2: $(cat "$1")"; }
 small="--layers 2 --d-model 64 --d-ff 96 --heads 4 --vocab 300 --ctx 32 --batch 2 --warmup 1 --steps 4"
 
-"$SINTER" bench ddp --ranks 3 $small --mode eager,compiled --bucket-mb 0.05,25 --check-replicas 2 --json "$work/r.json" \
-    --plot "$work/p.svg" --trace "$work/traces" > "$work/out" 2> "$work/err" || fail "$(cat "$work/err")"
+"$SINTER" bench ddp --ranks 3 $small --mode eager,compiled --bucket-mb 0.05,25 --check-replicas 2 \
+    --json "$work/r.json" --plot "$work/p.svg" --trace "$work/traces" > "$work/out" 2> "$work/err" || fail "$(cat "$work/err")"
 python3 - "$work/r.json" "$work/traces" << 'EOF2' || fail "the record or the traces are not as they should be"
 import json, pathlib, re, sys
 r = json.load(open(sys.argv[1]))
 rows = r["results"]
-strategies = [("none", None), ("naive", None), ("flat", None), ("overlap", None), ("bucketed", 0.05), ("bucketed", 25.0)]
+strategies = [("none", None), ("naive", None), ("flat", None), ("overlap", None), ("bucketed", 0.05),
+              ("bucketed", 25.0)]
 assert [(x["mode"], x["strategy"], x.get("bucket_mb")) for x in rows] == \
     [(m, *s) for m in ("eager", "compiled") for s in strategies], rows
 losses = set()

@@ -12,7 +12,8 @@ if command -v mpirun >/dev/null; then
   mpirun --allow-run-as-root --oversubscribe -n 2 "$RANK_TESTS" $tests >"$work/log" 2>&1 || complain "mpirun"
   grep -q 'PASSED.* 2 tests' "$work/log" || complain "mpirun: not all tests"
   mpirun --allow-run-as-root --oversubscribe -n 3 "$SINTER" bench ddp --size tiny --ctx 16 --layers 1 --d-model 32 \
-    --d-ff 32 --heads 2 --steps 2 --warmup 1 --strategy flat --json "$work/ddp.json" >"$work/log" 2>&1 || complain "mpirun: bench ddp"
+    --d-ff 32 --heads 2 --steps 2 --warmup 1 --strategy flat --json "$work/ddp.json" >"$work/log" 2>&1 ||
+    complain "mpirun: bench ddp"
   grep -q '"ranks": 3' "$work/ddp.json" || complain "mpirun: bench ddp did not use its three ranks"
 else
   echo "left out: mpirun (openmpi-bin) is not installed"
@@ -40,7 +41,8 @@ if [ "${SINTER_GLOO:-OFF}" = ON ]; then
   two_hosts bench ddp $small --json "$work/ddp.json" >"$work/log" 2>&1 || complain "two hosts"
   grep -q 'gloo: ranks are on 2 hosts' "$work/log" || complain "two hosts: auto does not take gloo"
   grep -q '"host": 1' "$work/ddp.json" || complain "two hosts: the record knows of one"
-  two_hosts bench allreduce --mb 0.1 --steps 3 --json "$work/r.json" >"$work/log" 2>&1 || complain "two hosts: all-reduce"
+  two_hosts bench allreduce --mb 0.1 --steps 3 --json "$work/r.json" >"$work/log" 2>&1 ||
+    complain "two hosts: all-reduce"
   grep -q '"hosts": 2' "$work/r.json" || complain "two hosts: all-reduce saw one"
 fi
 two_hosts bench ddp $small --backend shm >"$work/log" 2>&1

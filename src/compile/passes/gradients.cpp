@@ -40,7 +40,7 @@ std::string shrink(Graph& graph) {
   for (size_t b = 0, count = graph.buffers.size(); b < count; ++b) {
     if (!graph.buffers[b].external || graph.buffers[b].output || graph.buffers[b].unread.empty()) continue;
     std::vector<Span> written, used;
-    // The step reads nothing but what it wrote, nobody reads that afterwards, and it is not memory that other ranks see.
+    // The step reads nothing but what it wrote, nobody reads that afterwards, and no other rank sees this memory.
     bool fits = true;
     for (const Node& n : graph.nodes)
       n.for_each_access([&](const Operand& o, const TensorRef& t, bool reads, bool writes) {

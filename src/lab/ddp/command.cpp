@@ -8,9 +8,9 @@ namespace sinter::lab {
 namespace {
 
 constexpr const char* examples =
-    R"(Every rank has the whole model and a batch of its own (--batch is per rank); gradients are averaged before the update:
-naive one all-reduce for each parameter, after the backward pass; flat one for all; overlap one for each parameter,
-during the backward pass; bucketed one for each bucket, during it. none is the step without communication.
+    R"(Every rank has the whole model and a batch of its own (--batch is per rank); gradients are averaged before the
+update: naive one all-reduce for each parameter, after the backward pass; flat one for all; overlap one for each
+parameter, during the backward pass; bucketed one for each bucket, during it. none is the step without communication.
 
 Examples:
   sinter bench ddp                                              two ranks that share this machine's cores
