@@ -9,7 +9,8 @@ has() { grep -qF -- "$2" "$1" || fail "$1 lacks $2: $(cat "$1")"; }
 small="--layers 2 --d-model 64 --d-ff 96 --heads 4 --vocab 300 --ctx 32 --batch 2 --warmup 1 --steps 4"
 
 "$SINTER" bench ddp --ranks 3 $small --mode eager,compiled --bucket-mb 0.05,25 --check-replicas 2 \
-    --json "$work/r.json" --plot "$work/p.svg" --trace "$work/traces" > "$work/out" 2> "$work/err" || fail "$(cat "$work/err")"
+    --json "$work/r.json" --plot "$work/p.svg" --trace "$work/traces" > "$work/out" 2> "$work/err" ||
+  fail "$(cat "$work/err")"
 python3 - "$work/r.json" "$work/traces" << 'EOF2' || fail "the record or the traces are not as they should be"
 import json, pathlib, re, sys
 r = json.load(open(sys.argv[1]))
