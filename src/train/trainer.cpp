@@ -12,6 +12,8 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
                    options.group && options.device == DeviceType::cpu ? options.group->pool() : nullptr}) {
   validate(config);
   if (options.device != DeviceType::meta) check_supported(options.precision, target_of(options.device));
+  check(!options.group || options.group->size() == 1 || options.device != DeviceType::cuda,
+        "several ranks train on the CPU only; use device cpu, or no group");
   if (options_.compiled) {
     options_.compiled = with_attention(*options_.compiled, config.attention);
     arena_ = std::make_shared<compile::Arena>(options.device);

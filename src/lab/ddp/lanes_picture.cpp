@@ -35,10 +35,10 @@ std::string lanes_picture(const std::string& title, const std::vector<const Json
     std::string name = r->value("strategy", "?");
     if (r->contains("bucket_mb")) name += fmt::format(" {} MiB", r->at("bucket_mb").get<double>());
     body += svg_text(10, y + lane_height - 4, name, "start", " font-weight=\"600\"");
-    body += svg_text(
-        10, y + 2 * lane_height - 2,
-        fmt::format("{} ms, {} ranks", significant(lanes.value("step_us", 0.0) / 1e3, 3), r->value("ranks", 0)),
-        "start", " class=\"faint\"");
+    body += svg_text(10, y + 2 * lane_height - 2,
+                     fmt::format("{}, {} ms, {} ranks", r->value("mode", "?"),
+                                 significant(lanes.value("step_us", 0.0) / 1e3, 3), r->value("ranks", 0)),
+                     "start", " class=\"faint\"");
     for (const LaneStyle& style : styles) {
       if (!lanes.contains(style.name)) continue;
       for (const Json& piece : lanes[style.name]) {
