@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "backend/workspace.h"
-#include "compile/owned_call.h"
+#include "core/owned_call.h"
 #include "ops/ops.h"
 
 namespace {

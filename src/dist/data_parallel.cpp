@@ -52,6 +52,7 @@ DataParallel::DataParallel(Parameters& parameters, ProcessGroup& group, const Da
 }
 
 DataParallel::~DataParallel() {
+  drain_communication(parameters_.options().device);
   for (const auto& l : leaves_) l.leaf->hooks.pop_back();
 }
 

@@ -15,6 +15,7 @@
 
 #include "core/check.h"
 #include "dist/group.h"
+#include "ops/ops.h"
 
 namespace sinter::dist {
 namespace {
@@ -99,6 +100,7 @@ class GlooGroup final : public Group {
     }
   }
 
+  ~GlooGroup() override { drain_communication(DeviceType::cpu); }
   const char* name() const override { return "gloo"; }
 
  protected:

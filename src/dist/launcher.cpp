@@ -87,7 +87,7 @@ class Ranks {
       say(fmt::format("sinter launch: rank {} {}{}\n", failed_->rank, ending_text(failed_->result.exit_code),
                       failed_->result.exit_code == 127 ? ": " + failed_->result.output : ""));
     }
-    stop();
+    stop(failed_ ? options_.grace_s : options_.interrupted_grace_s);
     return interrupted() ? interrupted_exit_code : launch_code_of(failed_->result.exit_code);
   }
 
@@ -130,10 +130,10 @@ class Ranks {
   static void wait_a_little() { usleep(useconds_t(1e6 * look_s)); }
 
   // All at once are asked, and all share the time they are given. How they end then is our doing.
-  void stop() {
+  void stop(double grace_s) {
     stopping_ = true;
     for (auto& c : children_) c->kill(SIGTERM);
-    look_for(options_.grace_s, false);
+    look_for(grace_s, false);
     for (auto& c : children_) c->kill(SIGKILL);
   }
 

@@ -15,7 +15,8 @@ struct LaunchOptions {
   int threads = 0;                        // of each rank; 0: the usable cores divided among them
   std::string job = {}, secret = {};      // what ranks know each other by; launch() makes those that are missing
   double notice_s = 1.5;                  // that the others have, when one fails, to notice and say what they know
-  double grace_s = 2;                     // between asking them to stop and killing them
+  double grace_s = 2;                     // between asking them to stop and killing them …
+  double interrupted_grace_s = 2;         // … where it is the user who wants them to
 };
 
 // The variables that tell a process its rank, as torchrun sets them, SINTER_SECRET and SINTER_THREADS.

@@ -17,6 +17,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "dist/group.h"
+#include "ops/ops.h"
 
 namespace sinter::dist {
 namespace {
@@ -53,6 +54,7 @@ class ShmGroup final : public Group {
   explicit ShmGroup(GroupSetting s)
       : Group(std::move(s)), host_(*setting().host), shared_(*static_cast<Shared*>(setting().shared)) {}
   ~ShmGroup() override {
+    drain_communication(DeviceType::cpu);
     if (staging_) host_.free(staging_);
   }
   const char* name() const override { return "shm"; }
@@ -112,17 +114,20 @@ class ShmGroup final : public Group {
   }
 
   // Memory that others can see: where it lies, or in a copy.
-  char* visible(const void* in, int64_t bytes, bool with_contents = true) {
+  char* visible(const Collective& what, const void* in, int64_t bytes) {
     if (host_.offset_of(in, size_t(bytes)) >= 0) return const_cast<char*>(static_cast<const char*>(in));
     if (bytes > staged_) {
       if (staging_) host_.free(staging_);
       staging_ = static_cast<char*>(host_.allocate(size_t(bytes)));
       staged_ = staging_ ? bytes : 0;
       if (!staging_)
-        fail_with(ErrorKind::memory, "{} of {} bytes: no shared memory is left for it", name_of(slot(rank()).what.kind),
-                  bytes);
+        fail_with(
+            ErrorKind::memory,
+            "{}: no shared memory is left for the {} bytes that other ranks must see; use fewer ranks or a smaller "
+            "model, or keep the tensor in the group's pool",
+            text_of(what), bytes);
     }
-    if (with_contents) std::memcpy(staging_, in, size_t(bytes));
+    std::memcpy(staging_, in, size_t(bytes));
     return staging_;
   }
   void tidy() {
@@ -151,7 +156,7 @@ class ShmGroup final : public Group {
   void all_reduce(const Collective& what, const void* in, void* out) {
     bool direct = host_.offset_of(out, size_t(what.bytes())) >= 0;
     if (direct && in != out) std::memcpy(out, in, size_t(what.bytes()));
-    char* mine = visible(direct ? out : in, what.bytes());
+    char* mine = visible(what, direct ? out : in, what.bytes());
     arrive(what, host_.offset_of(mine, 0));
     int64_t width = size_of(what.dtype), piece = piece_bytes / width;
     std::atomic<int64_t>& next = shared_.next[round_ % 4];
@@ -168,7 +173,7 @@ class ShmGroup final : public Group {
   }
 
   void reduce_scatter(const Collective& what, const void* in, void* out) {
-    arrive(what, host_.offset_of(visible(in, what.bytes()), 0));
+    arrive(what, host_.offset_of(visible(what, in, what.bytes()), 0));
     int64_t share = what.elements / size(), width = size_of(what.dtype), piece = piece_bytes / width;
     auto from = std::vector<const void*>(size_t(size()));
     for (int64_t begin = 0; begin < share; begin += piece) {
@@ -181,7 +186,7 @@ class ShmGroup final : public Group {
 
   void all_gather(const Collective& what, const void* in, void* out) {
     int64_t bytes = what.bytes() / size();
-    arrive(what, host_.offset_of(visible(in, bytes), 0));
+    arrive(what, host_.offset_of(visible(what, in, bytes), 0));
     for (int i = 0; i < size(); ++i) {
       int r = (rank() + i) % size();  // not all from the same one at once
       char* to = static_cast<char*>(out) + r * bytes;
@@ -193,7 +198,7 @@ class ShmGroup final : public Group {
 
   void broadcast(const Collective& what, const void* in, void* out) {
     bool root = rank() == what.root;
-    arrive(what, root ? host_.offset_of(visible(in, what.bytes()), 0) : 0);
+    arrive(what, root ? host_.offset_of(visible(what, in, what.bytes()), 0) : 0);
     const void* from = root ? in : of<char>(what.root);
     if (out != from) std::memcpy(out, from, size_t(what.bytes()));
     leave();

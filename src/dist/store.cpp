@@ -217,8 +217,8 @@ class TcpStore final : public Store {
     return r.value;
   }
 
-  std::optional<std::string> try_get(const std::string& key) override {
-    Reply r = ask_for(key, 0);
+  std::optional<std::string> try_get(const std::string& key, double timeout_s) override {
+    Reply r = ask_for(key, timeout_s);
     if (r.kind == Answer::timed_out) return {};
     expect_done(key, r);
     return r.value;

@@ -22,8 +22,9 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits until somebody has set it; throws ErrorKind::peer after `timeout_s`, or when rank 0 has gone.
   virtual std::string get(const std::string& key, double timeout_s) = 0;
-  virtual std::optional<std::string> try_get(const std::string& key) = 0;  // does not wait
-  virtual int64_t add(const std::string& key, int64_t n) = 0;              // a number, 0 at first; what it is now
+  // The same, but nothing if nobody has set it by then.
+  virtual std::optional<std::string> try_get(const std::string& key, double timeout_s = 0) = 0;
+  virtual int64_t add(const std::string& key, int64_t n) = 0;  // a number, 0 at first; what it is now
 };
 
 }  // namespace sinter::dist

@@ -11,10 +11,6 @@
 
 namespace sinter::dist {
 
-namespace {
-constexpr double patience_s = 1e7;
-}
-
 World::World(const RankInfo& me, const WorldOptions& options) : me_(me), options_(options) {
   store_ = Store::join(me_, options_.timeout_s);
   std::map<std::string, int> numbers;
@@ -103,8 +99,10 @@ std::vector<std::string> World::gather(const std::string& text) {
 
 std::string World::share(const std::string& text) {
   std::string key = next_key("share");
-  // Rank 0 may be at work with some of the ranks for long; if it ends, the store says so at once.
-  if (rank() > 0) return store_->get(key, patience_s);
+  // Rank 0 may be at work with some of the ranks for long. If it ends, the store says so at once; if it is stopped, the
+  // store does not answer.
+  while (rank() > 0)
+    if (auto theirs = store_->try_get(key, options_.timeout_s)) return *theirs;
   store_->set(key, text);
   return text;
 }

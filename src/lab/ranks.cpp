@@ -4,9 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <sched.h>
+#include <unistd.h>
 
+#include "backend/cpu/thread_pool.h"
 #include "core/check.h"
 #include "dist/launcher.h"
+#include "system/host.h"
 #include "system/json.h"
 #include "system/process.h"
 #include "system/signals.h"
@@ -31,6 +35,7 @@ int launch(int64_t ranks) {
   o.command = own_arguments();
   o.command[0] = "sinter";
   o.program = own_executable();
+  o.interrupted_grace_s = 60;  // they end their step, and rank 0 writes what is finished
   return dist::launch(o);
 }
 
@@ -62,6 +67,23 @@ bool is_first_rank() {
   return !rank || rank->rank == 0;
 }
 
+// One whose affinity leaves it some of the cores has its share already.
+void divide_threads() {
+  std::optional<dist::RankInfo> rank = me();
+  cpu_set_t mine;
+  bool bound = sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) < sysconf(_SC_NPROCESSORS_ONLN);
+  if (!rank || bound || std::getenv("SINTER_THREADS")) return;
+  cpu::set_threads(std::max(1, host_cores() / rank->local_size));
+}
+
+void end_rank(const Error& e) {
+  std::string line = e.what();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  say(fmt::format("sinter: error: {}\n", line));
+  std::fflush(nullptr);
+  std::_Exit(int(e.kind()));
+}
+
 int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work) {
   std::optional<dist::RankInfo> rank = me();
   if (!rank) return launch(*std::max_element(o.ranks.begin(), o.ranks.end()));
@@ -72,11 +94,7 @@ int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work)
     return code;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::peer) throw;
-    std::string line = e.what();
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    say(fmt::format("sinter: error: {}\n", line));
-    std::fflush(nullptr);
-    std::_Exit(int(ErrorKind::peer));  // other threads may still wait inside a collective
+    end_rank(e);
   }
 }
 

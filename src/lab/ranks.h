@@ -24,6 +24,11 @@ void fill_in(RankOptions& options);
 // Rank 0, or the process that is about to launch the ranks: who checks what need not be checked twice.
 bool is_first_rank();
 
+// A rank that no launcher of ours has told how many threads to use takes its share of the host's cores.
+void divide_threads();
+// Says what is wrong and ends this process at once: other threads may still wait inside a collective.
+[[noreturn]] void end_rank(const Error& e);
+
 // Runs `work` as one of the ranks; a process that is none launches its own command line as so many as the largest
 // number of them says. Returns the exit code.
 int on_ranks(const RankOptions& options, const std::function<int(dist::World&)>& work);

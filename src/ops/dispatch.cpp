@@ -225,6 +225,16 @@ void join_communication(DeviceType device) {
   c.calls.clear();
 }
 
+void drain_communication(DeviceType device) noexcept {
+  if (device == DeviceType::meta || !communicates[device == DeviceType::cuda]) return;
+  Communication& c = communication_of(device);
+  try {
+    c.backend.synchronize(c.stream);
+  } catch (...) {  // whoever needed the result hears of it elsewhere
+  }
+  c.calls.clear();
+}
+
 void refuse_while_tracing(const char* what) {
   check(!context().recorder,
         "{} while a step is traced: nothing is computed yet, so no value can be read or brought in; do it before or "

@@ -81,6 +81,8 @@ void reduce_scatter(const Tensor& x, const Tensor& share, ProcessGroup& group, R
 void all_gather(const Tensor& share, const Tensor& x, ProcessGroup& group);
 // What is submitted from now on comes after the collectives so far; throws what one of them threw.
 void join_communication(DeviceType device);
+// The caller waits until they are over, whatever became of them: before a group goes that they may still be in.
+void drain_communication(DeviceType device) noexcept;
 
 // Making tensors and reading them.
 Tensor zeros(const Dims& dims, DType dtype, DeviceType device);

@@ -4,7 +4,6 @@
 
 #include "backend/cpu/stream.h"
 #include "core/clock.h"
-#include "system/signals.h"
 
 namespace sinter {
 namespace {
@@ -211,22 +210,23 @@ class Profiler::Recording {
   std::optional<Listening> counting_, timing_;
 };
 
-std::optional<Profile> Profiler::run(const Work& work, int64_t warmup, int64_t passes, bool for_trace) {
+std::optional<Profile> Profiler::run(const Work& work, int64_t warmup, int64_t passes, bool for_trace,
+                                     const std::function<bool()>& stopped) {
   Profile p;
   p.source = source_;
   p.why_not = why_not_;
   p.passes = passes;
   Event begin(device_), end(device_);
-  for (int64_t i = 0; i < warmup && !interrupted(); ++i) work();
+  for (int64_t i = 0; i < warmup && !stopped(); ++i) work();
   int64_t turns = std::min<int64_t>(passes, 2);
   for (int64_t turn = 0; turn < turns; ++turn) {
     int64_t count = (passes + turns - 1 - turn) / turns;
-    for (int64_t i = 0; i < count && !interrupted(); ++i) {
+    for (int64_t i = 0; i < count && !stopped(); ++i) {
       PassTime t = timed_pass(work, device_, begin, end);
       p.plain_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);
     }
     Recording recording(*this, work, for_trace);
-    for (int64_t i = 0; i < count && !interrupted(); ++i) {
+    for (int64_t i = 0; i < count && !stopped(); ++i) {
       PassTime t = timed_pass(work, device_, begin, end);
       p.profiled_ms.push_back(double(t.end_ns - t.begin_ns) / 1e6);
       p.device_ms.push_back(t.device_ms);
@@ -234,7 +234,7 @@ std::optional<Profile> Profiler::run(const Work& work, int64_t warmup, int64_t p
     }
     recording.add_to(p);
   }
-  if (interrupted()) return {};
+  if (stopped()) return {};
   DeviceInfo info = backend_of(device_).info();
   p.trace.device_name = info.name;
   p.trace.device_memory = info.memory_bytes;

@@ -7,6 +7,7 @@
 #include "ops/context.h"
 #include "profile/cost_counter.h"
 #include "profile/trace.h"
+#include "system/signals.h"
 
 namespace sinter {
 
@@ -33,7 +34,9 @@ class Profiler {
 
   // Warm-up, then `passes` plain and `passes` recorded ones, in two turns each, so that drift of the machine meets
   // both. For a trace also the host's ranges and the memory in use, which costs a little more. None if interrupted.
-  std::optional<Profile> run(const Work& work, int64_t warmup, int64_t passes, bool for_trace);
+  // `stopped` says whether it is: ranks, whose passes wait for each other, must not decide that one by one.
+  std::optional<Profile> run(const Work& work, int64_t warmup, int64_t passes, bool for_trace,
+                             const std::function<bool()>& stopped = interrupted);
 
  private:
   class Correlator;

@@ -28,7 +28,11 @@ for backend in $backends; do
     launch 3 $backend 1 2 $fault 5 5
     says 'rank 1 '
     says 'rank 1 has ended in step 2, .*collective [0-9]* (all_reduce of'
+    [ $fault != throw ] || says 'rank 1\] error: an exception, as asked for'
+    [ $fault != throw ] || says 'rank 1 ended with exit code 1'
   done
+  launch 3 $backend 1 2 inside 5 5
+  says 'rank 1 has ended in step 2, in collective [0-9]* (all_reduce of'
   # The time-out, and what every rank did last.
   for fault in stop hang; do
     launch 3 $backend 2 2 $fault 5 8 2

@@ -212,6 +212,7 @@ TEST(ThreadStream, WhatNeedsAFailedCallIsNotMade) {
   Note waits(made, 1, 5), later(made, 2, 5);
   KernelCall fails, call = waits.call(), again = later.call();
   communication.submit(refuse, fails, {});
+  while (!communication.is_over(1)) std::this_thread::yield();  // the harder case: it has failed already
   updates.wait_for(communication, 1);
   updates.submit(make_note, call, {});
   updates.wait(1);

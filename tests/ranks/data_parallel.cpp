@@ -206,6 +206,7 @@ TEST(DataParallel, ParametersWithoutGradientsAreNamed) {
   dist::World& w = test_world();
   auto group = w.make_group("shm");
   Setting s;
+  s.data_parallel.bucket_mb = 0.001;  // so that others are under way when it is found out
   s.model = [](const ModelConfig& c, Parameters& p) { return std::make_unique<ForgetfulModel>(c, p); };
   try {
     train(s, group.get(), 1, w.size());

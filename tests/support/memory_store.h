@@ -23,10 +23,11 @@ class MemoryStore : public dist::Store {
     }
     return values_[key];
   }
-  std::optional<std::string> try_get(const std::string& key) override {
-    const std::lock_guard lock(mutex_);
-    const auto found = values_.find(key);
-    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  std::optional<std::string> try_get(const std::string& key, double timeout_s) override {
+    std::unique_lock lock(mutex_);
+    bool set =
+        changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), [&] { return values_.count(key) > 0; });
+    return set ? std::optional(values_[key]) : std::nullopt;
   }
   int64_t add(const std::string& key, int64_t n) override {
     const std::lock_guard lock(mutex_);

@@ -43,7 +43,7 @@ void Stream::submit(Kernel kernel, const KernelCall& call, const CallLabel& labe
 }
 
 void Stream::wait_for(Stream& other, int64_t calls) {
-  if (&other != this && !other.is_over(calls)) needs_.emplace_back(&other, calls);
+  if (&other != this && (!other.is_over(calls) || other.has_failed())) needs_.emplace_back(&other, calls);
 }
 
 void Stream::wait(int64_t calls) {

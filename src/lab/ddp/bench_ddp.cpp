@@ -101,7 +101,9 @@ class DdpCase : public Case {
     std::string text;
     if (ranks_->world.rank() == 0) {
       need_ = plan::predict(run_, target_of(run_.device), make_model_);
-      plan::Fit one = plan::fit_of(need_, backend_of(run_.device).free_bytes() / ranks_->count);
+      int64_t here = 0;  // ranks that share this host
+      for (int r = 0; r < int(ranks_->count); ++r) here += ranks_->world.host_of(r) == ranks_->world.host_of(0);
+      plan::Fit one = plan::fit_of(need_, backend_of(run_.device).free_bytes() / here);
       text = Json{{"fits", one.fits}, {"free", one.free_bytes}, {"reason", one.reason}}.dump();
     }
     Json j = Json::parse(ranks_->world.share(text));
@@ -118,7 +120,13 @@ class DdpCase : public Case {
     bool last = turn.index + 1 == turn.count, going = true;
     RankSteps mine;
     mine.rank = ranks_->world.rank(), mine.host = ranks_->world.host_of(ranks_->world.rank());
-    if (ranks_->group) going = measure(timed, last, mine, progress);
+    if (ranks_->group) try {
+        going = measure(timed, last, mine, progress);
+      } catch (const Error& e) {
+        // The others are in collectives that this rank will not come to: nobody can go on.
+        if (e.kind() == ErrorKind::memory) end_rank(e);
+        throw;
+      }
     Json j = mine;
     j["member"] = bool(ranks_->group), j["going"] = going;
     std::vector<std::string> all = from_all(ranks_->world, j.dump());
@@ -187,8 +195,8 @@ class DdpCase : public Case {
       group().run({}, nullptr, nullptr, nullptr);
       one();
     };
-    std::optional<Profile> p = profiler.run(synchronised, 0, recorded_steps, !options_.trace.empty());
-    if (!p) return;
+    auto never = [] { return false; };
+    std::optional<Profile> p = profiler.run(synchronised, 0, recorded_steps, !options_.trace.empty(), never);
     Overlap o = communication_overlap(p->trace.device);
     mine.communication_ms = double(o.communication_ns) / 1e6 / recorded_steps;
     mine.exposed_ms = double(o.communication_ns - o.overlapped_ns) / 1e6 / recorded_steps;
@@ -322,6 +330,7 @@ int bench_ddp(const DdpOptions& given, const OutputOptions& output, const MakeMo
   SweepOptions sweep = o.sweep;
   if (!sweep.device) sweep.device = "cpu";
   check(*sweep.device == "cpu", "--device {}: ranks run on the CPU; leave it out, or use --device cpu", *sweep.device);
+  if (!sweep.threads) divide_threads();
   set_up_process(sweep);
   sweep = with_defaults(sweep);
   check(sweep.warmup.size() == 1, "--warmup: give one number of untimed steps");
