@@ -27,13 +27,6 @@ constexpr int64_t piece_bytes = 1 << 20;  // what is added at once: it stays in 
 constexpr uint64_t parts_slot = 1, sums_slot = 2;
 constexpr uint32_t compare_tag = 1;
 
-// gloo's ring adds two at a time, and most are fp32: one pass, where add_in_order makes several. `out` may be `a`.
-[[gnu::target("arch=x86-64-v3"), gnu::optimize("O3")]] void add_two(float* out, const float* a, const float* b,
-                                                                    size_t n) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
-}
-
 class GlooStore : public gloo::rendezvous::Store {
  public:
   explicit GlooStore(const GroupSetting& setting) : setting_(setting) {}

@@ -67,4 +67,7 @@ std::unique_ptr<ProcessGroup> make_imagined_group(int ranks);
 void add_in_order(DType dtype, const std::vector<const void*>& in, const std::vector<void*>& out, int64_t elements,
                   double factor);
 
+// out = a + b, in one pass: gloo's ring adds two at a time, and most are fp32. `out` may be `a`.
+void add_two(float* out, const float* a, const float* b, size_t n);
+
 }  // namespace sinter::dist

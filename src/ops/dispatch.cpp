@@ -109,7 +109,7 @@ std::atomic<bool> communicates[2];  // by device type, from the first collective
 void communicate(Kernel kernel, const KernelCall& k, const OpCall& call, DeviceType device) {
   Communication& c = communication_of(device);
   communicates[device == DeviceType::cuda] = true;
-  Communication::Call& kept = c.calls.emplace_back(OwnedCall(k));
+  Communication::Call& kept = c.calls.emplace_back(Communication::Call{OwnedCall(k), {}});
   for (int i = 0; i < call.n_in(); ++i) kept.tensors.push_back(call.in(i).detach());
   kept.call.stream = c.stream;
   c.moment.record();

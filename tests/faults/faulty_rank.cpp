@@ -76,7 +76,7 @@ int run(int argc, char** argv) {
       join_communication(DeviceType::cpu);
     }
     if (bad && step == bad_step && fault == "diverge") trainer.parameters().entries()[2].value.data_as<float>()[0] += 1;
-    trainer.step(random_batch(2, ctx, vocab, uint64_t(step * 100 + me->rank), DeviceType::cpu), 0.01);
+    trainer.step(random_batch(2, ctx, vocab, uint64_t(step) * 100 + uint64_t(me->rank), DeviceType::cpu), 0.01);
     if (fault == "diverge" && step % 2 == 0) dist::check_replicas(*group, trainer.parameters(), step);
   }
   std::printf("rank %d has finished\n", me->rank);
