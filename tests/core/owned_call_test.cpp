@@ -47,10 +47,10 @@ TEST(OwnedCall, CopiesHaveOperandsOfTheirOwn) {
 TEST(OwnedCall, MovesTakeOperandsAlong) {
   OwnedCall a = call_of(1), b = std::move(a), c = call_of(2);
   expect_call_of(1, b);
-  EXPECT_EQ(a.n_in + a.n_out, 0) << "nothing is left to point to";
+  EXPECT_EQ(a.n_in + a.n_out, 0) << "nothing is left to point to";  // NOLINT(bugprone-use-after-move): the same
   c = std::move(b);
   expect_call_of(1, c);
-  EXPECT_EQ(b.n_in + b.n_out, 0);
+  EXPECT_EQ(b.n_in + b.n_out, 0);  // NOLINT(bugprone-use-after-move): that is the point
   c.clear_inputs();
   EXPECT_EQ(c.n_in, 0);
   EXPECT_EQ(c.n_out, 1);

@@ -85,7 +85,7 @@ void run_and_check(ProcessGroup& group, const Collective& what, bool in_place) {
   group.run(what, in, out, nullptr);
 
   const float factor = what.reduce == ReduceKind::average ? 1.0f / float(n) : 1.0f;
-  const float sum = float(n * (n + 1) / 2) * factor;
+  const float sum = 0.5f * float(n * (n + 1)) * factor;
   int64_t wrong = 0;
   for (int64_t i = 0; i < outs; i++) {
     float expected = 0;
@@ -146,7 +146,7 @@ TEST_F(DistGloo, SumsInOrderOfRanks) {
     const Collective what = {.kind = CollectiveKind::all_reduce, .elements = int64_t(elements)};
     for (int turn = 0; turn < 3; turn++) {
       group->run(what, all[size_t(group->rank())].data(), out.data(), nullptr);
-      EXPECT_EQ(std::memcmp(out.data(), expected.data(), elements * sizeof(float)), 0);
+      EXPECT_EQ(out, expected);
     }
   };
   for (const std::string& e : ranks(n, work, {.deterministic = true})) EXPECT_EQ(e, "");
