@@ -15,10 +15,12 @@ namespace {
 
 constexpr int ports_to_try = 16;
 
-// The variables of one launcher. Those of a host may be missing.
+// The variables of one launcher. Those of a host may be missing. Flags have names that no variable has.
 struct Names {
   const char *launcher, *rank, *size, *local_rank, *local_size;
+  const char *address = "MASTER_ADDR", *port = "MASTER_PORT";
 };
+constexpr Names flags{"flags", "--rank", "--world-size", nullptr, nullptr, "--master-addr", "--master-port"};
 constexpr Names torchrun{"torchrun's variables", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names open_mpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                          "OMPI_COMM_WORLD_LOCAL_SIZE"};
@@ -49,8 +51,8 @@ class Environment {
     if (!has(name)) return {};
     std::optional<int> n = whole_number(text(name));
     bool any = high == std::numeric_limits<int>::max();
-    check(n && *n >= low && *n <= high, "{}={}: must be a whole number {}; correct it, or unset it", name, text(name),
-          any ? fmt::format("from {} up", low) : fmt::format("between {} and {}", low, high));
+    check(n && *n >= low && *n <= high, "{}={}: must be a whole number {}; correct it, or leave it out", name,
+          text(name), any ? fmt::format("from {} up", low) : fmt::format("between {} and {}", low, high));
     return n;
   }
 
@@ -89,6 +91,7 @@ std::optional<int> slurm_local_size(const Environment& e) {
 std::string name_of_job(const Environment& e, const Names& names, bool one_host) {
   std::string step = e.first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!step.empty()) step += "." + e.text("SLURM_STEP_ID");
+  if (&names == &flags) return "";
   if (&names == &torchrun) return e.text("TORCHELASTIC_RUN_ID");
   if (&names == &open_mpi) return e.first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
   if (&names == &slurm) return step;
@@ -99,9 +102,9 @@ std::string name_of_job(const Environment& e, const Names& names, bool one_host)
   return name;
 }
 
-std::vector<int> ports_from(const Environment& e, const Names& names, const std::string& job) {
+std::vector<int> ports_from(const Environment& e, const Names& names, const char* port_name, const std::string& job) {
   std::vector<int> ports;
-  std::optional<int> master = e.number("MASTER_PORT", 1, 65535);
+  std::optional<int> master = e.number(port_name, 1, 65535);
   if (master && !(&names == &torchrun && e.text("TORCHELASTIC_USE_AGENT_STORE") == "True")) return {*master};
   for (int i = 0; i < ports_to_try; ++i) {
     if (master) {  // torchrun itself listens there: those that follow, without the privileged ones
@@ -152,21 +155,24 @@ RankInfo rank_of(const Environment& e, const Names& names) {
         "{}={}, but there are {} ranks on this host ({}): they are counted from 0; correct one of them",
         names.local_rank, me.local_rank, me.local_size, names.local_size ? names.local_size : "SLURM_TASKS_PER_NODE");
 
+  // A flag may be left to its variable.
+  const char* address = e.has(names.address) || !e.has("MASTER_ADDR") ? names.address : "MASTER_ADDR";
+  const char* port = e.has(names.port) || !e.has("MASTER_PORT") ? names.port : "MASTER_PORT";
   bool hosts = me.local_size < me.size || (of_slurm && e.number("SLURM_NNODES", 1).value_or(1) > 1 && !one_host);
-  check(!hosts || e.has("MASTER_ADDR"),
+  check(!hosts || e.has(address),
         "{} ranks on several hosts ({}) need to know where rank 0 is; set MASTER_ADDR to its host, the same for all",
         me.size, names.launcher);
-  if (e.has("MASTER_ADDR")) me.address = e.text("MASTER_ADDR");
+  if (e.has(address)) me.address = e.text(address);
   // Ranks of one host need no address that others can reach, and torchrun gives them the host's name.
   if (one_host && is_host_name(me.address)) me.address = "127.0.0.1";
 
   std::string name = name_of_job(e, names, !hosts);
-  check(me.size == 1 || !name.empty() || e.has("MASTER_PORT"),
-        "{} ranks ({}), but neither a port to meet at nor the job's name; set MASTER_PORT to a free port, the same for "
-        "all, or start them with sinter launch",
-        me.size, names.launcher);
-  me.job = fmt::format("{}/{}/{}/{}", getuid(), names.launcher, name, e.text("MASTER_PORT"));
-  me.ports = ports_from(e, names, me.job);
+  check(me.size == 1 || !name.empty() || e.has(port),
+        "{} ranks ({}), but neither a port to meet at nor the job's name; set {} to a free port, the same for all, or "
+        "start them with sinter launch",
+        me.size, names.launcher, port);
+  me.job = fmt::format("{}/{}/{}/{}", getuid(), names.launcher, name, e.text(port));
+  me.ports = ports_from(e, names, port, me.job);
   me.secret = e.text("SINTER_SECRET");
   me.host = name_of_host(e);
   return me;
@@ -183,6 +189,14 @@ Variables process_environment() {
 
 std::optional<RankInfo> rank_from(const Variables& variables) {
   Environment e(variables);
+  if (!e.first_of({flags.rank, flags.size, flags.address, flags.port}).empty()) {
+    for (const char* needed : {flags.rank, flags.size})
+      check(e.has(needed),
+            "{} is missing; a rank that is started by hand needs --rank and --world-size: give both, or none of "
+            "--rank, --world-size, --master-addr and --master-port",
+            needed);
+    return rank_of(e, flags);
+  }
   std::vector<const Names*> sets = {&torchrun, &open_mpi, &pmi};
   if (e.in_slurm_step()) sets.push_back(&slurm);
   for (const Names* names : sets)

@@ -10,8 +10,9 @@
 namespace sinter::dist {
 
 // Note [Secret]: the store is bound to the one address that was asked for, and answers nobody who does not send the
-// job's name and secret first. The secret comes in SINTER_SECRET, which launch makes and hands to its ranks, never on a
-// command line. Without one only loopback is served. It keeps out strangers and other jobs, not a wiretap.
+// job's name and secret first. The secret comes in SINTER_SECRET, which launch makes, or reads from stdin, and hands to
+// its ranks, never on a command line. Without one only loopback is served. It keeps out strangers and other jobs, not a
+// wiretap.
 class Store {
  public:
   // Rank 0 serves, on a thread of its own, and is its own first client; the others connect, and wait for it that long.

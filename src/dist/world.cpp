@@ -36,32 +36,55 @@ std::vector<int> World::ranks_of_host(int host) const {
 }
 
 void check_backend(const std::string& name) {
-  check(name == "auto" || name == "shm" || name == "gloo", "--backend {}: unknown; choose auto, shm or gloo", name);
-  check(name != "gloo" || has_gloo(),
-        "--backend gloo: this build lacks it; install libgloo-dev and build again, or use --backend shm");
+  check(name == "auto" || name == "shm" || name == "gloo" || name == "hosts",
+        "--backend {}: unknown; choose auto, shm, gloo or hosts", name);
+  check((name != "gloo" && name != "hosts") || has_gloo(),
+        "--backend {}: this build lacks gloo; install libgloo-dev and build again, or use --backend shm", name);
 }
 
-World::Choice World::choose(const std::string& backend, const std::vector<int>& ranks) const {
-  bool one_host = true;
-  for (int r = 0; r < size(); ++r)
-    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), r) != ranks.end())
-      one_host = one_host && host_of(r) == host_of(ranks.empty() ? 0 : ranks[0]);
-  size_t n = ranks.empty() ? size_t(size()) : ranks.size();
-  if (backend == "auto" && n == 1) return {"none", "a single rank"};
-  if (backend == "auto" && one_host) return {"shm", "all ranks are on one host"};
+// As many on each, one host after the other; 0 where it is otherwise.
+int World::ranks_a_host(const std::vector<int>& ranks) const {
+  std::vector<std::pair<int, int>> runs;  // host, ranks of it that follow each other
+  for (int r : ranks)
+    if (runs.empty() || runs.back().first != host_of(r)) runs.emplace_back(host_of(r), 1);
+    else ++runs.back().second;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    bool again =
+        std::any_of(runs.begin(), runs.begin() + int64_t(i), [&](auto& o) { return o.first == runs[i].first; });
+    if (again || runs[i].second != runs[0].second) return 0;
+  }
+  return runs[0].second;
+}
+
+World::Choice World::choose(const std::string& backend, const std::vector<int>& given) const {
+  std::vector<int> ranks = given;
+  if (ranks.empty()) {
+    ranks.resize(size_t(size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int r) { return host_of(r) == host_of(ranks[0]); });
+  int a_host = ranks_a_host(ranks);
   if (backend == "auto") {
+    if (ranks.size() == 1) return {"none", "a single rank"};
+    if (one_host) return {"shm", "all ranks are on one host"};
     check(has_gloo(),
           "ranks on several hosts need gloo, which this build lacks; install libgloo-dev and build again, or start "
           "all ranks on one host");
+    if (a_host > 1)
+      return {"hosts", fmt::format("{} ranks on each of {} hosts: shm inside a host, gloo between them", a_host,
+                                   ranks.size() / size_t(a_host))};
     return {"gloo", fmt::format("ranks are on {} hosts", hosts())};
   }
   check_backend(backend);
   check(backend != "shm" || one_host, "--backend shm: ranks are on {} hosts, and share no memory; use --backend gloo",
         hosts());
+  check(backend != "hosts" || a_host > 0,
+        "--backend hosts: every host must have as many ranks, one host after the other; use --backend gloo");
   return {backend, "asked for"};
 }
 
-std::unique_ptr<ProcessGroup> World::make_group(const std::string& backend, std::vector<int> ranks) {
+std::unique_ptr<ProcessGroup> World::make_group(const std::string& backend, std::vector<int> ranks,
+                                                bool deterministic) {
   Choice choice = choose(backend, ranks);
   if (ranks.empty()) {
     ranks.resize(size_t(size()));
@@ -79,8 +102,19 @@ std::unique_ptr<ProcessGroup> World::make_group(const std::string& backend, std:
   s.address = me_.address;
   s.timeout_s = options_.timeout_s;
   s.check_collectives = options_.check_collectives;
-  s.deterministic = options_.deterministic;
+  s.deterministic = options_.deterministic || deterministic;
   if (choice.backend == "none") return make_single_group();
+  if (choice.backend == "hosts") {
+    int a_host = ranks_a_host(s.ranks), host = s.rank / a_host, place = s.rank % a_host;
+    GroupSetting inside = s, between = s;
+    inside.ranks.assign(s.ranks.begin() + host * a_host, s.ranks.begin() + (host + 1) * a_host);
+    inside.rank = place;
+    between.ranks.clear();
+    for (size_t r = size_t(place); r < s.ranks.size(); r += size_t(a_host)) between.ranks.push_back(s.ranks[r]);
+    between.rank = host;
+    between.key += fmt::format("/place/{}", place);
+    return make_hosts_group(make_shm_group(std::move(inside)), make_gloo_group(std::move(between)));
+  }
   return choice.backend == "shm" ? make_shm_group(std::move(s)) : make_gloo_group(std::move(s));
 }
 

@@ -33,8 +33,9 @@ class World {
   int hosts() const;
 
   // A group of the ranks named, or of all if none is. All ranks of the world call it, in the same order; those that are
-  // not named get nothing. `backend`: shm, gloo or auto.
-  std::unique_ptr<ProcessGroup> make_group(const std::string& backend, std::vector<int> ranks = {});
+  // not named get nothing. `backend`: shm, gloo, hosts or auto. Deterministic if the world or the caller asks for it.
+  std::unique_ptr<ProcessGroup> make_group(const std::string& backend, std::vector<int> ranks = {},
+                                           bool deterministic = false);
   struct Choice {
     std::string backend, why;
   };
@@ -52,6 +53,7 @@ class World {
  private:
   std::string next_key(const char* what);
   std::vector<int> ranks_of_host(int host) const;
+  int ranks_a_host(const std::vector<int>& ranks) const;
 
   RankInfo me_;
   WorldOptions options_;

@@ -30,6 +30,7 @@ const Given torchrun = {{"RANK", "5"},
                         {"LOCAL_WORLD_SIZE", "4"},
                         {"MASTER_ADDR", "node0"},
                         {"MASTER_PORT", "29500"}};
+const Given flags = {{"--rank", "1"}, {"--world-size", "3"}, {"--master-addr", "node1"}, {"--master-port", "29600"}};
 const Given open_mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                         {"OMPI_COMM_WORLD_SIZE", "2"},
                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -74,6 +75,18 @@ TEST(DistEnvironment, NamesTheRankAsTheFirstCompleteSetSays) {
       {"PMI of Slurm", with(slurm, {{"PMI_RANK", "6"}, {"PMI_SIZE", "7"}}), "PMI", 6, 7, 0, 1, "node0"},
       {"launch under mpirun", with(open_mpi, torchrun), "torchrun's variables", 5, 8, 1, 4, "node0"},
       {"mpirun in a Slurm job", with(slurm, open_mpi), "Open MPI", 1, 2, 1, 2, "127.0.0.1"},
+      {"flags under mpirun", with(open_mpi, flags), "flags", 1, 3, 1, 3, "node1"},
+      {"flags under torchrun", with(torchrun, flags), "flags", 1, 3, 1, 3, "node1"},
+      {"flags in a Slurm step", with(slurm, flags), "flags", 1, 3, 1, 3, "node1"},
+      {"flags that leave something to variables",
+       {{"--rank", "0"}, {"--world-size", "2"}, {"MASTER_ADDR", "node2"}, {"MASTER_PORT", "7"}},
+       "flags",
+       0,
+       2,
+       0,
+       2,
+       "node2"},
+      {"alone, by flags", {{"--rank", "0"}, {"--world-size", "1"}}, "flags", 0, 1, 0, 1, "127.0.0.1"},
       {"half a set before a whole one", with(open_mpi, {{"WORLD_SIZE", "9"}}), "Open MPI", 1, 2, 1, 2, "127.0.0.1"},
       {"an empty one is none", with(open_mpi, {{"RANK", ""}}), "Open MPI", 1, 2, 1, 2, "127.0.0.1"},
   };
@@ -131,6 +144,14 @@ TEST(DistEnvironment, RefusesWhatCannotBe) {
       {with(slurm, {{"SLURM_TASKS_PER_NODE", "2(x3"}}), {"SLURM_TASKS_PER_NODE=2(x3", "2(x3),1"}},
       {with(slurm, {{"SLURM_TASKS_PER_NODE", "2,,1"}}), {"SLURM_TASKS_PER_NODE=2,,1", "2(x3),1"}},
       {with(slurm, {{"SLURM_NODEID", "4"}}), {"lists 4 hosts", "SLURM_NODEID=4"}},
+      {with(open_mpi, {{"--rank", "1"}}), {"--world-size is missing", "give both"}},
+      {with(open_mpi, {{"--world-size", "2"}}), {"--rank is missing", "give both"}},
+      {with(open_mpi, {{"--master-port", "29600"}}), {"--rank is missing", "none of", "--master-port"}},
+      {with(flags, {{"--rank", "3"}}), {"--rank=3", "--world-size=3", "counted from 0"}},
+      {with(flags, {{"--rank", "one"}}), {"--rank=one", "whole number", "leave it out"}},
+      {with(flags, {{"--master-port", "0"}, {"MASTER_PORT", "1"}}), {"--master-port=0", "between 1 and 65535"}},
+      {with(flags, {{"--master-port", ""}}), {"3 ranks (flags)", "set --master-port", "sinter launch"}},
+      {with(flags, {{"--master-port", ""}, {"MASTER_PORT", "x"}}), {"MASTER_PORT=x", "between 1 and 65535"}},
       {with(slurm, {{"SLURM_LOCALID", "1"}}), {"SLURM_LOCALID=1", "1 ranks", "SLURM_TASKS_PER_NODE"}},
   };
   for (const Case& c : cases) {
@@ -141,6 +162,8 @@ TEST(DistEnvironment, RefusesWhatCannotBe) {
 
 TEST(DistEnvironment, KnowsThePortsToTry) {
   EXPECT_EQ(rank_in(torchrun)->ports, std::vector<int>{29500});
+  EXPECT_EQ(rank_in(with(torchrun, with(flags, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->ports,
+            std::vector<int>{29600});
   EXPECT_EQ(rank_in(with(open_mpi, {{"MASTER_PORT", "400"}}))->ports, std::vector<int>{400});
   auto beside_agent = [](const char* port) {
     return rank_in(with(torchrun, {{"MASTER_PORT", port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}))->ports;
@@ -163,16 +186,17 @@ TEST(DistEnvironment, KnowsThePortsToTry) {
 }
 
 TEST(DistEnvironment, TellsJobsApart) {
-  const Given same[] = {torchrun, open_mpi, pmi, slurm};
+  const Given same[] = {flags, torchrun, open_mpi, pmi, slurm};
   for (const Given& given : same) {
     std::string job = rank_in(given)->job;
     EXPECT_TRUE(mentions(job, {std::to_string(getuid())}));
-    for (const char* rank : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    for (const char* rank : {"--rank", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
       if (given.count(rank)) {
         EXPECT_EQ(rank_in(with(given, {{rank, "0"}}))->job, job);
       }
   }
-  const std::pair<Given, Given> different[] = {{torchrun, {{"MASTER_PORT", "29501"}}},
+  const std::pair<Given, Given> different[] = {{flags, {{"--master-port", "29601"}}},
+                                               {torchrun, {{"MASTER_PORT", "29501"}}},
                                                {torchrun, {{"TORCHELASTIC_RUN_ID", "other"}}},
                                                {open_mpi, {{"PMIX_NAMESPACE", "other"}}},
                                                {pmi, {{"PMI_JOBID", "other"}}},

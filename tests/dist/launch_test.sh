@@ -50,6 +50,19 @@ export SINTER_SECRET=mine TORCHELASTIC_USE_AGENT_STORE=True
 launched 0 20 -n 2 -- sh -c 'echo "$TORCHELASTIC_USE_AGENT_STORE $SINTER_SECRET"'
 has "$work/out" 'False mine'
 unset SINTER_SECRET TORCHELASTIC_USE_AGENT_STORE
+# Or the first line of stdin, on no command line. Ranks have an empty stdin, and the rest of ours stays where it was.
+seen='echo "$SINTER_SECRET|$(cat)|$(cat /proc/[0-9]*/cmdline 2> /dev/null | tr "\\0" "\\n" | grep -c "psst[ ]two")"'
+printf 'psst two\nthe rest\n' > "$work/secret"
+{
+  launched 0 20 -n 2 --secret-stdin -- sh -c "$seen"
+  read -r rest
+} < "$work/secret"
+[ "$(cat "$work/out")" = 'psst two||0' ] || fail "with --secret-stdin rank 0 saw $(cat "$work/out")"
+has "$work/err" '[rank 1] psst two||0'
+[ "$rest" = 'the rest' ] || fail "--secret-stdin left $rest"
+printf 'no newline' > "$work/secret"
+launched 0 20 --secret-stdin -- sh -c 'echo "$SINTER_SECRET"' < "$work/secret"
+has "$work/out" 'no newline'
 
 # A command of sinter's own is run by this very program, under that name; options after -- are its own.
 launched 0 60 -n 2 -- bench model --device cpu --size tiny --ctx 16 --dry-run --json "$work/r.json"
@@ -118,4 +131,11 @@ refused 'not a whole number' -n two -- true
 refused 'launch needs' -n 2
 refused 'not an IPv4 address' --master-addr nowhere -- true
 refused 'between 1 and 65535' --master-port 70000 -- true
+refused 'standard input is empty; put a long random text there' --secret-stdin -- true < /dev/null
+echo | refused 'standard input is empty; put a long random text there' --secret-stdin -- true
+printf '\0zero\n' | refused 'without zero bytes' --secret-stdin -- true
+refused 'no text of at most 2048 bytes' --secret-stdin -- true < /dev/zero
+export SINTER_SECRET=mine
+echo theirs | refused 'SINTER_SECRET is set as well; unset it' --secret-stdin -- true
+unset SINTER_SECRET
 echo "launch is as it should be"

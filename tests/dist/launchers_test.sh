@@ -34,12 +34,24 @@ else
   echo "left out: torchrun ($python has no torch)"
 fi
 
-# Hosts are told apart by SINTER_HOSTID: no memory is shared, and auto takes gloo.
+# Hosts are told apart by SINTER_HOSTID: memory is shared inside one, and TCP goes between them.
 small="--size tiny --ctx 16 --layers 1 --d-model 32 --d-ff 32 --heads 2 --steps 2 --warmup 1 --strategy flat"
 two_hosts() { "$SINTER" launch -n 4 -- sh -c "SINTER_HOSTID=host\$((RANK / 2)) exec '$SINTER' $*"; }
 if [ "${SINTER_GLOO:-OFF}" = ON ]; then
   two_hosts bench ddp $small --json "$work/ddp.json" >"$work/log" 2>&1 || complain "two hosts"
-  grep -q 'gloo: ranks are on 2 hosts' "$work/log" || complain "two hosts: auto does not take gloo"
+  grep -q 'hosts: 2 ranks on each of 2 hosts: shm inside' "$work/log" || complain "two hosts: auto takes another way"
+  # An uneven number has no such structure.
+  "$SINTER" launch -n 3 -- sh -c "SINTER_HOSTID=host\$((RANK / 2)) exec '$SINTER' bench ddp $small" >"$work/log" 2>&1 ||
+    complain "two hosts of 2 and 1 ranks"
+  grep -q 'gloo: ranks are on 2 hosts' "$work/log" || complain "2 and 1 ranks: auto does not take gloo"
+  "$SINTER" launch -n 3 -- sh -c "SINTER_HOSTID=host\$((RANK / 2)) exec '$SINTER' bench ddp $small --backend hosts" \
+    >"$work/log" 2>&1
+  [ $? -eq 2 ] || complain "hosts of 2 and 1 ranks are not refused with 2"
+  grep -q 'as many ranks' "$work/log" || complain "hosts of 2 and 1 ranks: no reason"
+  both='Collectives.Come*:Collectives.Many*:Collectives.Sha*Whole:Collectives.Some*:*.EqualsOneProcess*:*.Tied*'
+  "$SINTER" launch -n 4 -- sh -c "SINTER_HOSTID=host\$((RANK / 2)) exec '$RANK_TESTS' --gtest_filter='$both'" \
+    >"$work/log" 2>&1 || complain "rank tests on two hosts"
+  grep -q 'PASSED.* 8 tests' "$work/log" || complain "two hosts: not all tests"
   grep -q '"host": 1' "$work/ddp.json" || complain "two hosts: the record knows of one"
   two_hosts bench allreduce --mb 0.1 --steps 3 --json "$work/r.json" >"$work/log" 2>&1 ||
     complain "two hosts: all-reduce"
