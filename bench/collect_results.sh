@@ -18,6 +18,7 @@
 #   cpu_peers        the same beside PyTorch on the CPU
 #   cpu_attention    naive against flash on this machine's CPU, two runs
 #   ranks            sums over ranks, and a step by strategy; beside PyTorch's Gloo and DistributedDataParallel
+#   shard            a step and its memory by what ranks divide; predictions for an H200 (no GPU needed)
 #   precision, doctor
 #
 # SIZES and DTYPES narrow a step, THREADS are those of the cpu steps (2), PYTHON has torch.
@@ -141,6 +142,18 @@ for step in "$@"; do
       --peer torch-none,torch-ddp --python "$python"
     record ranks/ddp_1_rank bench ddp --ranks 1 --backend shm --size tiny --ctx 128 --mode eager,compiled \
       --strategy none,bucketed --warmup 2 --steps 80 --turns 20 ;;
+  shard)
+    record ranks/shard_2_ranks bench shard --ranks 2 --size mini --ctx 128 --mode eager,compiled --warmup 1 \
+      --steps 15 --turns 5
+    record ranks/shard_bf16 bench shard --ranks 2,4 --size mini --ctx 128 --dtype bf16 --mode eager,compiled \
+      --warmup 1 --steps 1 --turns 1
+    predict="memory model --predict --device cuda --card H200-141 --largest 1 --dtype bf16"
+    levels=none,optimizer,gradients,parameters
+    record ranks/shard_medium $predict --size medium --mode eager,compiled --ranks 2 --shard parameters
+    record ranks/shard_large $predict --size large --mode eager,compiled --ranks 2 --shard $levels
+    record ranks/shard_2.7B $predict --size 2.7B --mode compiled --ranks 4 --shard $levels
+    record ranks/shard_8B $predict --mode compiled --d-model 4096 --d-ff 14336 --layers 32 --heads 32 --kv-heads 8 \
+      --vocab 128256 --rope-theta 500000 --ctx 4096 --batch 1 --ranks 8 --shard $levels ;;
   precision) record h200-eager/precision precision ;;
   doctor) record h200-eager/doctor doctor ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;

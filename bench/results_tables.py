@@ -525,6 +525,52 @@ def ranks_one(records):
     return table(["mode", "without ranks, ms", "one rank, ms", "ratio"], rows)
 
 
+STATE = ("parameter", "16-bit copy", "gradient", "optimizer state")
+
+
+def ranks_shard(records):
+    results = records.results("ranks/shard_2_ranks.json")
+    rows = []
+    for r in results:
+        (none,) = only(results, mode=r["mode"], level="none")
+        rows.append([r["mode"], r["level"], f"{number(median([r]))} ({number(fastest([r]))})",
+                     f"{median([r]) / median([none]):.3f} ({fastest([r]) / fastest([none]):.3f})",
+                     f"{r['bytes_moved'] / 1e6:.0f}", str(r["collectives"]), number(r["communication_ms"]),
+                     number(r["exposed_ms"]), f"{100 * r['overlap']:.0f} %", f"{r['peak_bytes'] / 2**20:.0f}",
+                     "equal" if r["peak_bytes"] == r["predicted_peak_bytes"] else f"{r['predicted_peak_bytes']}"])
+    return table(["mode", "level", "step ms", "÷ none", "MB a rank sends", "calls", "communication ms", "exposed ms",
+                  "overlap", "MiB a rank", "predicted"], rows)
+
+
+def ranks_shard_bf16(records):
+    """Bytes of state for each parameter, beside what the level's formula gives without units on their way."""
+    formula = {"none": lambda d: 18, "broadcast": lambda d: 10 + 8 / d, "optimizer": lambda d: 6 + 12 / d,
+               "gradients": lambda d: 2 + 16 / d, "parameters": lambda d: 16 / d}
+    rows = []
+    for r in records.results("ranks/shard_bf16.json"):
+        state = sum(r["after_step_by"].get(c, 0) for c in STATE) / r["parameters"]
+        equal = all(x["peak_bytes"] == x["predicted_peak_bytes"] for x in r["by_rank"])
+        rows.append([r["mode"], str(r["ranks"]), r["level"], f"{r['peak_bytes'] / 2**20:.0f}",
+                     "equal on every rank" if equal else "DIFFERS", f"{state:.2f}",
+                     f"{formula[r['level']](r['ranks']):.2f}"])
+    return table(["mode", "ranks", "level", "MiB a rank, at most", "predicted", "state, B a parameter", "formula"],
+                 rows)
+
+
+def ranks_shard_predicted(records):
+    rows = []
+    for name, what in (("medium", "medium"), ("large", "large"), ("2.7B", "2.7B"),
+                       ("8B", "Llama-3.1-8B's shape, ctx 4096")):
+        for r in records.results(f"ranks/shard_{name}.json"):
+            by = r["peak_by"]
+            state = sum(by.get(c, 0) for c in STATE) / r["parameters"]
+            needed = r["cards"].get("ranks_needed", {})
+            rows.append([what, r["mode"], str(r["ranks"]), r["shard"], f"{r['peak_bytes'] / 2**30:.2f}", f"{state:.2f}",
+                         ", ".join(f"{card} from {n}" for card, n in needed.items() if n)])
+    return table(["model", "mode", "ranks", "level", "GiB a rank, at most", "state at the peak, B a parameter",
+                  "fits, with ranks"], rows)
+
+
 # correctness.md
 
 def gpu_tests(records):
@@ -578,8 +624,8 @@ def index(records):
         ["[memory](memory.md)", "peaks and their predictions", f"{equal} of {len(memory)} peaks predicted to the byte"],
         ["[cpu](cpu.md)", "steps and attention on CPUs", f"compiled, 2 threads, fp32: {span(cpu)} times as fast as"
          f" PyTorch 1.13"],
-        ["[ranks](ranks.md)", "sums over ranks, data parallelism on CPUs", f"all-reduce of 10 and 100 MB, 2 and 4 ranks"
-         f" on 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
+        ["[ranks](ranks.md)", "sums over ranks, data parallelism and sharding on CPUs", f"all-reduce of 10 and 100 MB,"
+         f" 2 and 4 ranks on 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
         ["[correctness](correctness.md)", "GPU tests, sanitizers, precision", f"{tests['passed']} GPU tests passed,"
          f" {tests['failed']} failed, at `{tests['commit'][:7]}`; `make test` says whether that is still current"]])
 

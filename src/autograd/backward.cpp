@@ -56,7 +56,6 @@ class Backward : public GradCall {
   // A pass that was refused half-way may have left a count behind; a new pass starts from 0.
   static void expect_contribution(Leaf& leaf, int64_t pass) {
     if (Recorder* recorder = context().recorder) recorder->leaf_used(leaf);
-    if (leaf.make_grad) leaf.make_grad();
     if (leaf.pass != pass) leaf.pending = 0;
     leaf.pass = pass;
     ++leaf.pending;
@@ -82,11 +81,16 @@ class Backward : public GradCall {
     for (auto& out : n.out) out.saved = out.grad = {};
   }
 
+  // Memory that is away is brought to be compared: it has the version of what it was gathered from.
   static void check_saved(const Node& n) {
-    for (int i = 0; i < n.n_in; ++i)
-      check(!n.in[i].saved.defined() || n.in[i].saved.impl().storage->version == n.in[i].saved_version,
+    for (int i = 0; i < n.n_in; ++i) {
+      if (!n.in[i].saved.defined()) continue;
+      TensorImpl& saved = n.in[i].saved.impl();
+      if (!saved.storage) saved.lender->lend(saved);
+      check(saved.storage->version == n.in[i].saved_version,
             "backward of {}: input {} was changed in place after the forward pass, its gradient would be wrong",
             n.op->name, i);
+    }
     for (int j = 0; j < n.n_out; ++j)
       check(!n.out[j].saved.defined() || n.out[j].saved.impl().storage->version == n.out[j].saved_version,
             "backward of {}: its result was changed in place after the forward pass, the gradient would be wrong",
@@ -168,7 +172,9 @@ class Backward : public GradCall {
   // The tensor an input's gradient may be written or added to directly, if there is one.
   static const Tensor* place_of(const Node::Input& in) {
     if (in.target->is_leaf()) {
-      const Tensor& grad = static_cast<Leaf&>(*in.target).grad;
+      auto& leaf = static_cast<Leaf&>(*in.target);
+      if (leaf.make_grad) leaf.make_grad();
+      const Tensor& grad = leaf.grad;
       return grad.defined() && grad.is_contiguous() && grad.dims() == in.dims ? &grad : nullptr;
     }
     const Tensor& sum = static_cast<Node&>(*in.target).out[in.slot].grad;
@@ -189,6 +195,7 @@ class Backward : public GradCall {
   }
 
   void deliver_to_leaf(Leaf& leaf, const Node::Input& in, const Tensor& grad) {
+    if (leaf.make_grad) leaf.make_grad();
     if (!leaf.grad.defined()) {
       CategoryScope scope(MemoryCategory::gradient);
       leaf.grad = empty(in.dims, in.dtype, grad.device());

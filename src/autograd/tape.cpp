@@ -9,7 +9,8 @@ thread_local int64_t next_sequence = 0;
 
 // Saved tensors keep their memory but not their place on the tape: an output that kept its
 // own node alive would be a cycle.
-Tensor saved(const Tensor& t) { return t.impl().target ? t.detach() : t; }
+// A leaf is saved as it is: its memory may go and come back (Lender in core/tensor.h).
+Tensor saved(const Tensor& t) { return t.impl().target && !t.impl().target->is_leaf() ? t.detach() : t; }
 
 // Whether the op that made this input is cheap and keeps all it was made from (Note [Recomputation]).
 bool can_compute_again(const Node::Input& in) {

@@ -12,10 +12,10 @@ class Leaf : public GradientTarget {
  public:
   bool is_leaf() const override { return true; }
 
-  Tensor grad;                         // given beforehand, or made by the first backward pass …
-  std::function<void()> make_grad;     // … in this way, if it is set; asked by each, also where it is there
-  std::function<void()> release_grad;  // gives its memory back, if nobody needs it
-  bool has_grad = false;               // `grad` holds something from this accumulation window
+  Tensor grad;                                    // given beforehand, or made by the first backward pass …
+  std::function<void()> make_grad;                // … in this way, if it is set; asked at each contribution
+  std::function<void()> release_grad;             // gives its memory back, if nobody needs it
+  bool has_grad = false;                          // `grad` holds something from this accumulation window
   std::vector<std::function<void(Leaf&)>> hooks;  // called in each backward pass when the gradient is complete
   std::string name;
 

@@ -31,6 +31,9 @@ inline double share_of_updates(DeviceType device, int64_t folded_elements) {
   return device == DeviceType::cuda && folded_elements < large_model ? 0.5 : 1;
 }
 
+// Units of parameters that ranks share which are gathered before they are read, while another is used.
+constexpr size_t units_ahead = 2;
+
 // Naive causal attention in strips of rows.
 struct CausalStrips {
   int64_t least_queries = 512;  // with fewer it stays whole

@@ -14,7 +14,7 @@ const Ref<Storage>& Arena::at_least(int64_t bytes) {
     allocator.release_cached();  // or what was given back would lie beside what is taken now
   }
   CategoryScope scope(MemoryCategory::activation);
-  storage_ = new Storage(allocator, bytes, current_stream(device_));
+  storage_ = new Storage(allocator, bytes, pool_ ? pool_ : current_stream(device_));
   return storage_;
 }
 

@@ -11,7 +11,8 @@ class Executable;
 
 class Arena {
  public:
-  explicit Arena(DeviceType device) : device_(device) {}
+  // `pool`: of the device's allocator, where the memory is to lie; null: with everything else.
+  explicit Arena(DeviceType device, void* pool = nullptr) : device_(device), pool_(pool) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -25,6 +26,7 @@ class Arena {
 
  private:
   DeviceType device_;
+  void* pool_;
   Ref<Storage> storage_;
   std::vector<Executable*> users_;
 };

@@ -21,6 +21,7 @@ std::span<const Pass> all_passes() {
       {"beta", "a product that is then added to something is added while it is stored", passes::beta},
       {"fold", "a weight's gradient goes straight into its update and is never stored", passes::fold},
       {"early", "the optimizer updates each part of the parameters as soon as nothing more needs it", passes::early},
+      {"gathers", "parameters that ranks share are gathered beside compute, before they are read", passes::gathers},
       {"lanes", "weight gradients, updates and collectives run beside the chain of activations' gradients",
        passes::lanes},
       {"gradients", "the memory of gradients that are never stored is given back", passes::gradients},

@@ -36,6 +36,7 @@ Report rows(Graph&, const PassOptions&);
 Report beta(Graph&, const PassOptions&);
 Report fold(Graph&, const PassOptions&);
 Report early(Graph&, const PassOptions&);
+Report gathers(Graph&, const PassOptions&);
 Report lanes(Graph&, const PassOptions&);
 Report gradients(Graph&, const PassOptions&);
 Report plan(Graph&, const PassOptions&);  // gives buffers that are never in use together the same memory …

@@ -70,6 +70,10 @@ struct PrepareStepAttrs {
   bool dynamic_scale = false;
 };
 
+// Elements of a flat buffer whose squares are summed by themselves (sum_squares). Parameters that ranks share are cut
+// at multiples of it, so that the norm of a gradient has the same bits on every number of ranks.
+constexpr int64_t squares_block = 1024;
+
 // The optimizer's numbers live on the device (fp64[step_state_size]), so that no step waits for the host and a replayed
 // step reads fresh values. prepare_step writes them, adamw and sgd read them.
 enum StepState : int {

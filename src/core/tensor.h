@@ -43,10 +43,20 @@ class GradientTarget : public RefCounted {
   virtual bool is_leaf() const = 0;
 };
 
+class TensorImpl;
+
+// Who has the memory of a tensor that is not always there: a parameter that ranks share.
+class Lender {
+ public:
+  virtual ~Lender() = default;
+  virtual void lend(TensorImpl& to) = 0;
+};
+
 class TensorImpl : public RefCounted {
  public:
-  Ref<Storage> storage;
-  TensorRef ref;  // ready to be an operand of a KernelCall
+  Ref<Storage> storage;      // null: away, and whoever reads it asks the lender
+  Lender* lender = nullptr;  // null: the memory is always there
+  TensorRef ref;             // ready to be an operand of a KernelCall
   DeviceType device = DeviceType::cpu;
   bool requires_grad = false;
   int output_index = 0;  // which output of `target` this is

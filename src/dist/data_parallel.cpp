@@ -85,8 +85,8 @@ void DataParallel::make_buckets() {
   }
 }
 
-void DataParallel::begin(bool sync) {
-  sync_ = sync;
+void DataParallel::begin_backward(Window window) {
+  sync_ = window.last;
   next_ = 0;
   waits_for_.assign(buckets_.size(), 0);
   for (size_t i = 0; i < leaves_.size(); ++i) ++waits_for_[first_bucket_[i]];
@@ -109,7 +109,7 @@ void DataParallel::arrived(size_t leaf) {
   }
 }
 
-void DataParallel::finish() {
+void DataParallel::finish_backward() {
   if (!sync_) return;
   sync_ = false;
   NoGrad off;
@@ -146,7 +146,7 @@ void check_replicas(ProcessGroup& group, const Parameters& parameters, int64_t s
   size_t halves = 2 * entries.size();
   std::vector<double> mine, all(halves * size_t(group.size()));
   for (const Parameters::Entry& e : entries) {
-    uint64_t h = hash_of(e.value);
+    uint64_t h = e.value.defined() ? hash_of(e.value) : 0;  // what is sharded has no replicas
     mine.push_back(double(h >> 32)), mine.push_back(double(uint32_t(h)));
   }
   group.run({CollectiveKind::all_gather, ReduceKind::sum, DType::f64, 0, int64_t(all.size())}, mine.data(), all.data(),

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/process_group.h"
-#include "nn/parameters.h"
+#include "dist/parallel.h"
 
 namespace sinter::dist {
 
@@ -27,25 +26,25 @@ struct DataParallelOptions {
   double bucket_mb = 25;  // MiB, as PyTorch's bucket_cap_mb
 };
 
-class DataParallel {
+class DataParallel : public Parallel {
  public:
   // Once the parameters are allocated; they and the group must outlive it. Every rank then has rank 0's parameters.
   DataParallel(Parameters& parameters, ProcessGroup& group, const DataParallelOptions& options);
-  ~DataParallel();
+  ~DataParallel() override;
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Around a backward pass, eager or traced. Without `sync`, gradients stay the rank's own, as they do in all
-  // micro-batches of a step but the last.
-  void begin(bool sync);
-  void finish();                        // gradients are the averages; refuses if a parameter got none
-  void average(const Tensor& x) const;  // over ranks, in place
+  // Gradients stay the rank's own in all micro-batches of a step but the last; refuses if a parameter got none.
+  void begin_backward(Window window) override;
+  void finish_backward() override;
+  void average(const Tensor& x) const override;
+  void step(Optimizer& optimizer) override { optimizer.step(); }
 
   struct Bucket {
     int64_t begin, end;  // elements of the flat gradient
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }  // what is reduced at once, by the strategy
-  ProcessGroup& group() const { return group_; }
+  ProcessGroup& group() const override { return group_; }
 
  private:
   void arrived(size_t leaf);

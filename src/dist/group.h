@@ -58,6 +58,9 @@ std::unique_ptr<ProcessGroup> make_shm_group(GroupSetting setting);
 size_t shm_bytes(size_t ranks);
 std::unique_ptr<ProcessGroup> make_gloo_group(GroupSetting setting);  // refuses where the build has no gloo
 bool has_gloo();
+// Of all ranks of several hosts: this host's, and those at the same place on each (hosts_group.cpp).
+std::unique_ptr<ProcessGroup> make_hosts_group(std::unique_ptr<ProcessGroup> inside,
+                                               std::unique_ptr<ProcessGroup> between);
 std::unique_ptr<ProcessGroup> make_single_group();  // of one rank: copies where it must
 // Rank 0 of so many that are not there: for what is traced or predicted, and never run.
 std::unique_ptr<ProcessGroup> make_imagined_group(int ranks);

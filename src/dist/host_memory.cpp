@@ -66,28 +66,26 @@ bool wait_readable(int fd, double seconds) {
   return poll(&p, 1, int(1e3 * std::max(0.0, seconds))) > 0;
 }
 
-void send_descriptor(int socket, int fd) {
+// One byte, and room for a descriptor beside it.
+struct Message {
   char byte = 0;
   iovec io{&byte, 1};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io, message.msg_iovlen = 1;
-  message.msg_control = space, message.msg_controllen = sizeof space;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  msghdr header{nullptr, 0, &io, 1, space, sizeof space, 0};
+};
+
+void send_descriptor(int socket, int fd) {
+  Message message;
+  cmsghdr* header = CMSG_FIRSTHDR(&message.header);
   header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) fail_system("sendmsg");
+  if (sendmsg(socket, &message.header, MSG_NOSIGNAL) < 0) fail_system("sendmsg");
 }
 
 int receive_descriptor(int socket) {
-  char byte = 0;
-  iovec io{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io, message.msg_iovlen = 1;
-  message.msg_control = space, message.msg_controllen = sizeof space;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) < 0) fail_system("recvmsg");
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  Message message;
+  if (recvmsg(socket, &message.header, MSG_CMSG_CLOEXEC) < 0) fail_system("recvmsg");
+  cmsghdr* header = CMSG_FIRSTHDR(&message.header);
   check(header && header->cmsg_type == SCM_RIGHTS, "the first rank of this host passed no memory");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);

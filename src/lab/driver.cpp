@@ -125,7 +125,7 @@ class Loop {
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::memory) throw;
       allocator_of(e_.device).release_cached();
-      r.instead = r.work.does_not_fit(e.what(), backend_of(e_.device).free_bytes());
+      r.instead = r.work.does_not_fit(e.what(), allocator_of(e_.device).free_bytes());
       return true;
     }
   }

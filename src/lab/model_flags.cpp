@@ -12,8 +12,9 @@ void ModelFlags::declare(Flags& flags, const std::vector<std::string>& without) 
   };
   given_.for_each_field([&](const std::string& name, auto& field, const std::string& type, const std::string& help,
                             const std::string& group) {
+    if (!wanted(name)) return;
     if (name == "device") add_device_flag(flags, given_.device, "Run");
-    else if (!group.empty() && wanted(name)) flags.add(flag_named(name), field, type, help, group);
+    else if (!group.empty()) flags.add(flag_named(name), field, type, help, group);
   });
   flags.add("--config", config_, "FILE", "a sinter record, or a Hugging Face config.json; flags override it", "Model");
 }

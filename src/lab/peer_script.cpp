@@ -29,6 +29,22 @@ std::optional<std::string> torch_version(const std::string& python) {
   return p.output.substr(0, p.output.find('\n'));
 }
 
+PeerCommand peer_command(const std::string& python, const std::string& file, const MeasuredRun& run) {
+  PeerCommand c{{python, peer_script(file)}};
+  c.add("--dtype", run.precision.name);
+  c.add("--d-model", run.model.d_model);
+  c.add("--d-ff", run.model.d_ff);
+  c.add("--layers", run.model.layers);
+  c.add("--heads", run.model.heads);
+  c.add("--vocab", run.model.vocab);
+  c.add("--ctx", run.model.ctx);
+  c.add("--batch", run.batch);
+  c.add("--warmup", run.warmup);
+  c.add("--lr", run.adamw.learning_rate);
+  c.add("--clip", run.adamw.max_norm);
+  return c;
+}
+
 Json peer_reply(const std::vector<std::string>& command, std::string& why_not) {
   ProcessResult p = run_process(command, {.quiet = true, .until_interrupted = true});
   if (interrupted()) return nullptr;

@@ -79,12 +79,17 @@ struct Scale {
 // Linear from zero, or logarithmic where values differ by more than a factor of 50.
 Scale scale_of(const Chart& chart) {
   double low = INFINITY, high = 0;
+  std::vector<double> sums(chart.categories.size());
   for (const Series& s : chart.series)
-    for (auto& v : s.values)
-      if (v && *v > 0 && std::isfinite(*v)) low = std::min(low, *v), high = std::max(high, *v);
+    for (size_t c = 0; c < sums.size(); ++c) {
+      const auto& v = s.values[c];
+      if (!v || *v <= 0 || !std::isfinite(*v)) continue;
+      sums[c] += *v;
+      low = std::min(low, *v), high = std::max(high, chart.kind == Chart::stacked ? sums[c] : *v);
+    }
   Scale scale;
   if (high == 0) return scale;
-  scale.log = high / low > 50;
+  scale.log = high / low > 50 && chart.kind != Chart::stacked;
   if (scale.log) {
     double first = std::floor(std::log10(low)), last = std::ceil(std::log10(high * 1.001));
     scale.low = std::pow(10, first), scale.high = std::pow(10, last);
@@ -124,6 +129,25 @@ std::string bars_of(const Chart& chart, const Scale& scale) {
   return out;
 }
 
+std::string stacks_of(const Chart& chart, const Scale& scale) {
+  std::string out;
+  double group = plot_width / double(chart.categories.size());
+  for (size_t c = 0; c < chart.categories.size(); ++c) {
+    double x = left + group * (double(c) + 0.1), sum = 0;
+    for (size_t s = 0; s < chart.series.size(); ++s) {
+      const auto& v = chart.series[s].values[c];
+      if (!v || *v <= 0) continue;
+      double y = scale.y(sum + *v);
+      out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\">{}</rect>\n",
+                         x, y, group * 0.8, scale.y(sum) - y, series_colour(s), tooltip(chart, chart.series[s], c));
+      sum += *v;
+    }
+    std::string label = sum > 0 ? significant(sum, 3) : chart.missing;
+    if (group > 32) out += svg_text(x + group * 0.4, scale.y(sum) - 4, label, "middle", " class=\"faint\"");
+  }
+  return out;
+}
+
 std::string lines_of(const Chart& chart, const Scale& scale) {
   std::string out;
   double step = plot_width / double(chart.categories.size());
@@ -152,7 +176,7 @@ std::string to_svg(const Chart& chart) {
   size_t longest = 0;
   for (const std::string& c : chart.categories) longest = std::max(longest, c.size());
   constexpr double letter = 6.2;
-  bool slanted = chart.kind == Chart::bars && double(longest) * letter > step && longest > 12;
+  bool slanted = chart.kind != Chart::lines && double(longest) * letter > step && longest > 12;
   double labels = slanted ? double(longest) * letter * 0.9 : 0;  // how far slanted labels reach down
   double height = top + plot_height + labels + bottom + legend_row * double(legend_rows);
   Scale scale = scale_of(chart);
@@ -170,7 +194,9 @@ std::string to_svg(const Chart& chart) {
                        y, y);
     out += svg_text(left - 6, y + 4, fmt::format("{:.4g}", t), "end", " class=\"faint\"");
   }
-  out += chart.kind == Chart::bars ? bars_of(chart, scale) : lines_of(chart, scale);
+  out += chart.kind == Chart::bars      ? bars_of(chart, scale)
+         : chart.kind == Chart::stacked ? stacks_of(chart, scale)
+                                        : lines_of(chart, scale);
   size_t every = slanted ? 1 : size_t(std::ceil(60 / std::max(step, 1.0)));  // labels must not overlap
   for (size_t c = 0; c < chart.categories.size(); c += every) {
     double x = left + step * (double(c) + 0.5), y = top + plot_height + (slanted ? 12 : 18);

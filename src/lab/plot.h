@@ -14,7 +14,7 @@ struct Series {
 };
 
 struct Chart {
-  enum Kind { bars, lines } kind = bars;
+  enum Kind { bars, stacked, lines } kind = bars;  // stacked: the series of a category on one another
   std::string title, x_label, y_label;
   std::vector<std::string> categories;
   std::vector<Series> series;

@@ -19,7 +19,12 @@
 namespace sinter::lab {
 namespace {
 
-std::optional<dist::RankInfo> me() { return dist::rank_from(dist::process_environment()); }
+std::optional<dist::RankInfo> me(const RankOptions& o) {
+  return dist::rank_from([&](const char* name) {
+    auto flag = o.started_by_hand.find(name);
+    return flag == o.started_by_hand.end() ? dist::process_environment()(name) : flag->second;
+  });
+}
 
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -47,11 +52,18 @@ void add_rank_flags(Flags& flags, RankOptions& o) {
   flags.add("--timeout", o.timeout, "SECONDS", "how long a collective waits for other ranks (default 60)", group);
   flags.add_switch("--check-collectives", o.check_collectives,
                    "compare what ranks are about to do before each collective (shm always does)", group);
+  auto by_hand = [&](const char* flag, const char* type, const char* help) {
+    flags.add(flag, o.started_by_hand[flag], type, help, "Ranks started by hand");
+  };
+  by_hand("--rank", "R", "which rank this process is, from 0 (with --world-size; wins over a launcher's variables)");
+  by_hand("--world-size", "N", "how many ranks there are");
+  by_hand("--master-addr", "ADDRESS", "where rank 0 is (default MASTER_ADDR, or 127.0.0.1)");
+  by_hand("--master-port", "PORT", "a free port there, the same for all (default MASTER_PORT)");
 }
 
 void fill_in(RankOptions& o) {
   constexpr int64_t most = 1024;
-  std::optional<dist::RankInfo> rank = me();
+  std::optional<dist::RankInfo> rank = me(o);
   if (o.ranks.empty()) o.ranks = {rank ? rank->size : 2};
   for (int64_t n : o.ranks) {
     check(n >= 1 && n <= most, "--ranks must be between 1 and {}, not {}", most, n);
@@ -62,14 +74,14 @@ void fill_in(RankOptions& o) {
         o.timeout);
 }
 
-bool is_first_rank() {
-  std::optional<dist::RankInfo> rank = me();
+bool is_first_rank(const RankOptions& o) {
+  std::optional<dist::RankInfo> rank = me(o);
   return !rank || rank->rank == 0;
 }
 
 // One whose affinity leaves it some of the cores has its share already.
-void divide_threads() {
-  std::optional<dist::RankInfo> rank = me();
+void divide_threads(const RankOptions& o) {
+  std::optional<dist::RankInfo> rank = me(o);
   cpu_set_t mine;
   bool bound = sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) < sysconf(_SC_NPROCESSORS_ONLN);
   if (!rank || bound || std::getenv("SINTER_THREADS")) return;
@@ -85,7 +97,7 @@ void end_rank(const Error& e) {
 }
 
 int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work) {
-  std::optional<dist::RankInfo> rank = me();
+  std::optional<dist::RankInfo> rank = me(o);
   if (!rank) return launch(*std::max_element(o.ranks.begin(), o.ranks.end()));
   dist::World world(*rank, {o.timeout, o.check_collectives, o.deterministic});
   try {

@@ -1,7 +1,9 @@
 // The ranks that a command runs on. Inside a launched job (sinter launch, torchrun, mpirun, srun) they are the job's;
-// otherwise the command launches its own. Every rank runs the same experiment: the same cases in the same order.
+// a process started by hand is the rank that its flags say; otherwise the command launches its own. Every rank runs the
+// same experiment: the same cases in the same order.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,20 +14,21 @@
 namespace sinter::lab {
 
 struct RankOptions {
-  std::vector<int64_t> ranks;      // how many; several numbers are groups of the first ranks
-  double timeout = 60;             // seconds that a collective waits for other ranks
-  bool check_collectives = false;  // every backend compares what ranks are about to do
-  bool deterministic = false;      // every backend adds in a fixed order
+  std::vector<int64_t> ranks;                          // how many; several numbers are groups of the first ranks
+  double timeout = 60;                                 // seconds that a collective waits for other ranks
+  bool check_collectives = false;                      // every backend compares what ranks are about to do
+  bool deterministic = false;                          // every backend adds in a fixed order
+  std::map<std::string, std::string> started_by_hand;  // --rank, --world-size, …, by flag; empty where not given
 };
 void add_rank_flags(Flags& flags, RankOptions& options);  // all but --deterministic, which other flags may bring
-// Where --ranks was not given: all of a launched job, otherwise 2. Refuses what cannot be; by every process.
+// Where --ranks was not given: all of the job, otherwise 2. Refuses what cannot be; by every process.
 void fill_in(RankOptions& options);
 
 // Rank 0, or the process that is about to launch the ranks: who checks what need not be checked twice.
-bool is_first_rank();
+bool is_first_rank(const RankOptions& options);
 
 // A rank that no launcher of ours has told how many threads to use takes its share of the host's cores.
-void divide_threads();
+void divide_threads(const RankOptions& options);
 // Says what is wrong and ends this process at once: other threads may still wait inside a collective.
 [[noreturn]] void end_rank(const Error& e);
 

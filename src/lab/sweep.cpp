@@ -175,6 +175,13 @@ SweepOptions with_defaults(SweepOptions o) {
 
 void set_up_process(const SweepOptions& o) {
   set_product_tuning(!o.no_tune.value_or(false));
+  if (o.memory_limit) {
+    check(*o.memory_limit > 0 && *o.memory_limit < 1e6, "--memory-limit must be positive and less than 1e6, not {} GiB",
+          *o.memory_limit);
+    auto bytes = int64_t(*o.memory_limit * double(1 << 30));
+    for (DeviceType d : {DeviceType::cpu, DeviceType::cuda})
+      if (d == DeviceType::cpu || cuda_backend()) allocator_of(d).set_limit(bytes);
+  }
   if (!o.threads) return;
   check(*o.threads >= 1, "--threads must be at least 1, not {}", *o.threads);
   check(*o.threads <= host_cores(),

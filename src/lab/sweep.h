@@ -52,7 +52,7 @@ struct SweepOptions {
   std::vector<std::string> size, dtype, attention, mode, passes, pass;
   std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
   std::optional<int64_t> accumulate, steps, seed, threads;
-  std::optional<double> memory_budget, lr, clip, rope_theta, norm_eps;
+  std::optional<double> memory_budget, memory_limit, lr, clip, rope_theta, norm_eps;
   std::optional<std::string> device;
   std::optional<bool> deterministic, no_tune;
   std::optional<int64_t> max_ctx, max_token_id;  // limits that a configuration file states
@@ -83,6 +83,8 @@ struct SweepOptions {
     f("passes", passes, "NAME+..,..", passes_help(), run);
     f("memory_budget", memory_budget, "GIB",
       "a compiled pass recomputes what would make it take more than this (default: no limit)", run);
+    f("memory_limit", memory_limit, "GIB", "this process may take no more of the device's memory (default: all of it)",
+      run);
     f("pass", pass, "NAME,..", "forward, forward-backward, step (default step)", run);
     f("warmup", warmup, "N,..", "untimed passes first (default 5); bench model takes several: each in a fresh process",
       run);

@@ -69,6 +69,7 @@ Allocator::Allocation CachingAllocator::allocate(int64_t bytes, void* stream, co
   int64_t size = rounded(bytes);
   bool small = size <= small_limit;
   std::lock_guard lock(mutex_);
+  if (size > limit_ - stats_.allocated) out_of_memory(bytes);
   Block* block = find(size, stream, small);
   if (!block) block = grow(size, stream, small);
   if (!block) {
@@ -198,6 +199,16 @@ CachingAllocator::Block* CachingAllocator::new_block(const Block& b) {
 
 void CachingAllocator::discard(Block* block) { spare_.push_back(block); }
 
+void CachingAllocator::set_limit(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+
+int64_t CachingAllocator::free_bytes() const {
+  std::lock_guard lock(mutex_);
+  return free_bytes_locked();
+}
+
 MemoryStats CachingAllocator::stats() const {
   std::lock_guard lock(mutex_);
   return stats_;
@@ -285,7 +296,7 @@ std::string CachingAllocator::largest_holders() const {
 }
 
 void CachingAllocator::out_of_memory(int64_t bytes) {
-  int64_t free = source_.free_bytes();
+  int64_t free = free_bytes_locked();
   Block what{};
   what.address = reinterpret_cast<char*>(free);
   what.bytes = what.requested = bytes;
@@ -293,11 +304,13 @@ void CachingAllocator::out_of_memory(int64_t bytes) {
   what.tensor = no_tensor;
   log(MemoryEvent::out_of_memory, what);
   std::string largest = largest_holders();
-  fail_with(ErrorKind::memory,
-            "out of memory on {}: {} more are needed ({}), {} are free; sinter holds {} ({}){}. Use a smaller --batch, "
-            "--ctx or --size, or --dtype bf16; `sinter memory model --predict` shows what would fit",
-            device_name_, mib(bytes), name_of(CategoryScope::current()), mib(free), mib(stats_.allocated),
-            holders_by_category(), largest.empty() ? "" : "; most of it was allocated in " + largest);
+  fail_with(
+      ErrorKind::memory,
+      "out of memory on {}: {} more are needed ({}), {} are free{}; sinter holds {} ({}){}. Use a smaller --batch, "
+      "--ctx or --size, or --dtype bf16; `sinter memory model --predict` shows what would fit",
+      device_name_, mib(bytes), name_of(CategoryScope::current()), mib(free),
+      limit_ == no_limit ? "" : fmt::format(" of the {} that it may take (--memory-limit)", mib(limit_)),
+      mib(stats_.allocated), holders_by_category(), largest.empty() ? "" : "; most of it was allocated in " + largest);
 }
 
 }  // namespace sinter

@@ -102,6 +102,11 @@ class CachingAllocator : public Allocator {
   void release(void* token) noexcept override;
   void release_cached();  // gives unused segments back to the device
 
+  // No more than this is handed out. Cached segments do not count, so that a limit of the predicted peak is enough.
+  static constexpr int64_t no_limit = INT64_MAX;
+  void set_limit(int64_t bytes);
+  int64_t free_bytes() const;  // of the device, now; cached segments do not count
+
   MemoryStats stats() const;
   void reset_peak();
   void record_events(bool on);
@@ -144,6 +149,7 @@ class CachingAllocator : public Allocator {
   void split(Block* block, int64_t bytes);
   Block* merge(Block* block);
   void release_cached_locked();
+  int64_t free_bytes_locked() const { return std::min(source_.free_bytes(), limit_ - stats_.allocated); }
   Block* new_block(const Block& b);
   void discard(Block* block);
   void log(MemoryEvent::Action action, const Block& block);
@@ -165,6 +171,7 @@ class CachingAllocator : public Allocator {
   std::deque<Block> blocks_;
   std::deque<Block*> spare_;
   MemoryStats stats_;
+  int64_t limit_ = no_limit;
   bool recording_ = false, poison_ = false;
   int64_t segments_taken_ = 0, last_event_ns_ = 0;
   std::vector<MemoryEvent> events_;

@@ -19,7 +19,7 @@ namespace {
 Tensor low_copy_of(const Tensor& parameter) {
   TensorImpl& p = parameter.impl();
   Tensor copy(p.low_copy);
-  if (p.low_copy_version != p.storage->version) {
+  if (!p.lender && p.low_copy_version != p.storage->version) {
     uint32_t version = copy.impl().storage->version;
     copy_into(copy, parameter);
     copy.impl().storage->version = version;  // its meaning did not change: what was saved of it stays valid
@@ -82,11 +82,32 @@ bool can_write(const OpDef& op, int j, const Tensor& to, const OutSpec& spec, bo
   return type_ok && (!accumulate || (op.accumulates >> j & 1));
 }
 
+// What one input brings may make another's go: where several come and go, the call holds on to each.
+void bring_memory(const OpDef& op, TensorPtrs inputs, std::array<Tensor, max_inputs>& held,
+                  std::array<const Tensor*, max_inputs>& used) {
+  int lent = 0;
+  for (const Tensor* t : inputs) lent += t->impl().lender != nullptr;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TensorImpl& impl = used[i]->impl();
+    check(impl.storage || impl.lender, "{}: a parameter has no memory yet; call allocate() first", op.name);
+    if (!impl.storage) impl.lender->lend(impl);
+    if (!impl.lender || lent == 1) continue;
+    held[i] = used[i]->detach();
+    used[i] = &held[i];
+  }
+}
+
+// What is written into memory that was lent would be lost with it.
+void refuse_lent(const OpDef& op, const Tensor& written) {
+  check(!written.impl().lender, "{}: a sharded parameter is not written in place; use Parameters::load()", op.name);
+}
+
 // Collectives that may not be over yet, with what they use.
 struct Communication {
   struct Call {
     OwnedCall call;
     std::vector<Tensor> tensors;
+    std::unique_ptr<Event> over;
   };
   explicit Communication(DeviceType device)
       : backend(backend_of(device)), stream(backend.create_stream(StreamRole::communication)), moment(device) {}
@@ -94,6 +115,7 @@ struct Communication {
   void* stream;
   Event moment;
   std::deque<Call> calls;
+  int64_t over = 0;  // calls that were waited for, and are no longer here
 };
 // Never destroyed: a process that ends while a collective waits for others need not wait for it.
 template <DeviceType device> Communication& the_communication() {
@@ -109,12 +131,14 @@ std::atomic<bool> communicates[2];  // by device type, from the first collective
 void communicate(Kernel kernel, const KernelCall& k, const OpCall& call, DeviceType device) {
   Communication& c = communication_of(device);
   communicates[device == DeviceType::cuda] = true;
-  Communication::Call& kept = c.calls.emplace_back(Communication::Call{OwnedCall(k), {}});
+  Communication::Call& kept =
+      c.calls.emplace_back(Communication::Call{OwnedCall(k), {}, std::make_unique<Event>(device)});
   for (int i = 0; i < call.n_in(); ++i) kept.tensors.push_back(call.in(i).detach());
   kept.call.stream = c.stream;
   c.moment.record();
   c.backend.wait(c.stream, c.moment.native());
   c.backend.submit(kernel, kept.call, {call.op.name, Range::current().id, true});
+  c.backend.record(kept.over->native(), c.stream);
 }
 
 void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, uint32_t accumulate) {
@@ -171,6 +195,11 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
     used[i] = inputs[i];
   }
   if (ctx.autocast && op.autocast <= AutocastPolicy::fp32) apply_autocast(op, inputs, *ctx.autocast, held, used);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!used[i]->impl().storage) [[unlikely]] {
+      bring_memory(op, {used.data(), inputs.size()}, held, used);
+      break;
+    }
   if (op.kernel)
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (used[i]->is_contiguous() || (op.accepts && op.accepts(used[i]->ref(), int(i), attrs))) continue;
@@ -178,6 +207,10 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
       held[i] = contiguous(*used[i]);
       used[i] = &held[i];
     }
+
+  if (op.mutates) [[unlikely]]
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (op.mutates >> i & 1) refuse_lent(op, *inputs[i]);
 
   OpCall call{op, {used.data(), inputs.size()}, attrs, ctx.autocast};
   OutSpecs specs;
@@ -191,6 +224,7 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
     const OutSpec& spec = specs.out[j];
     const Tensor* to = destination ? destination->out[j] : nullptr;
     bool add = destination && (destination->accumulate >> j & 1);
+    if (to) refuse_lent(op, *to);
     if (to && can_write(op, j, *to, spec, add)) {
       outputs.t[j] = *to;
       to->bump_version();
@@ -215,15 +249,25 @@ Outputs dispatch_op(const OpDef& op, TensorPtrs inputs, const Attrs& attrs, cons
   return outputs;
 }
 
-void join_communication(DeviceType device) {
+int64_t collectives_so_far(DeviceType device) {
+  if (device == DeviceType::meta || !communicates[device == DeviceType::cuda]) return 0;
+  const Communication& c = communication_of(device);
+  return c.over + int64_t(c.calls.size());
+}
+
+void join_communication(DeviceType device, int64_t count) {
   if (context().recorder || device == DeviceType::meta || !communicates[device == DeviceType::cuda]) return;
   Communication& c = communication_of(device);
-  if (c.calls.empty()) return;
-  c.backend.record(c.moment.native(), c.stream);
-  c.backend.wait(current_stream(device), c.moment.native());
-  if (device == DeviceType::cuda) c.moment.wait();  // before what it uses goes
-  c.calls.clear();
+  int64_t waited_for = std::min(count - c.over, int64_t(c.calls.size()));
+  if (waited_for <= 0) return;
+  Event& over = *c.calls[size_t(waited_for - 1)].over;
+  c.backend.wait(current_stream(device), over.native());
+  if (device == DeviceType::cuda) over.wait();  // before what it uses goes
+  c.calls.erase(c.calls.begin(), c.calls.begin() + waited_for);
+  c.over += waited_for;
 }
+
+void join_communication(DeviceType device) { join_communication(device, INT64_MAX); }
 
 void drain_communication(DeviceType device) noexcept {
   if (device == DeviceType::meta || !communicates[device == DeviceType::cuda]) return;
@@ -232,6 +276,7 @@ void drain_communication(DeviceType device) noexcept {
     c.backend.synchronize(c.stream);
   } catch (...) {  // whoever needed the result hears of it elsewhere
   }
+  c.over += int64_t(c.calls.size());
   c.calls.clear();
 }
 
@@ -244,7 +289,7 @@ void refuse_while_tracing(const char* what) {
 }
 
 Tensor empty_in_pool(const Dims& dims, DType dtype, DeviceType device, void* pool) {
-  return new_memory(dims, contiguous_strides(dims), dtype, device, pool);
+  return new_memory(dims, contiguous_strides(dims), dtype, device, pool ? pool : current_stream(device));
 }
 
 Tensor empty_strided(const Dims& dims, const Dims& strides, DType dtype, DeviceType device) {

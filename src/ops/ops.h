@@ -81,6 +81,8 @@ void reduce_scatter(const Tensor& x, const Tensor& share, ProcessGroup& group, R
 void all_gather(const Tensor& share, const Tensor& x, ProcessGroup& group);
 // What is submitted from now on comes after the collectives so far; throws what one of them threw.
 void join_communication(DeviceType device);
+int64_t collectives_so_far(DeviceType device);              // that were submitted outside a trace …
+void join_communication(DeviceType device, int64_t count);  // … of which only the first so many are waited for
 // The caller waits until they are over, whatever became of them: before a group goes that they may still be in.
 void drain_communication(DeviceType device) noexcept;
 

@@ -50,15 +50,16 @@ void Optimizer::step() {
   allocate();
   parameters_.refresh_stale_low_copy();  // or a copy that no update reaches would be called current below
   auto ranges = parameters_.ranges_with_grad();
-  Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
-  if (options_.max_norm > 0 || options_.loss_scaling) {
-    CategoryScope scope(MemoryCategory::temporary);
-    dispatch(ops::prepare_step, attrs, state_, dispatch(ops::sum_squares, {}, parameters_.grad())[0]);
-  } else {
-    dispatch(ops::prepare_step, attrs, state_);
-  }
+  CategoryScope scope(MemoryCategory::temporary);
+  prepare(needs_norm() ? sum(dispatch(ops::sum_squares, {}, parameters_.grad())[0]) : Tensor());
   for (auto [begin, end] : ranges) update(begin, end);
   parameters_.low_copy_is_current();
+}
+
+void Optimizer::prepare(const Tensor& squares) {
+  Attrs attrs = Attrs::of(PrepareStepAttrs{.max_norm = options_.max_norm, .dynamic_scale = options_.loss_scaling});
+  if (squares.defined()) dispatch(ops::prepare_step, attrs, state_, squares);
+  else dispatch(ops::prepare_step, attrs, state_);
 }
 
 Tensor Optimizer::loss_scale(DType dtype) const {
@@ -82,12 +83,14 @@ void Optimizer::load_state(const std::vector<double>& state) {
 void Optimizer::run(const OpDef& op, const Attrs& attrs, const std::vector<std::string>& moments, int64_t begin,
                     int64_t end) {
   std::vector<Tensor> inputs;
-  auto add = [&](const std::string& role) { inputs.push_back(parameters_.role(role).range(begin, end)); };
+  auto part = [&](const std::string& role) { return parameters_.role(role).range(begin, end); };
+  auto add = [&](const std::string& role) { inputs.push_back(part(role)); };
   add("master");
   add("gradient");
   for (const std::string& m : moments) add(m);
   inputs.push_back(state_);
-  if (parameters_.low_copy().defined()) add("copy");
+  if (parameters_.options().compute)
+    if (Tensor copy = part("copy"); copy.defined()) inputs.push_back(copy);  // absent: made when it is gathered
   std::vector<const Tensor*> ptrs;
   for (const Tensor& t : inputs) ptrs.push_back(&t);
   parameters_.write_within(begin, end, [&] { dispatch_op(op, ptrs, attrs); });

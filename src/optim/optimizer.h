@@ -28,7 +28,9 @@ class Optimizer {
   void set_learning_rate(double learning_rate);
   void step();
   virtual void allocate();  // the moments, which the first step would make: a run that only scales its loss needs none
-  virtual void update(int64_t begin, int64_t end) = 0;  // a range of the trainable part, once the step is prepared
+  bool needs_norm() const { return options_.max_norm > 0 || options_.loss_scaling; }
+  void prepare(const Tensor& squares);  // f64: their sum over all gradients, where needs_norm(); then …
+  virtual void update(int64_t begin, int64_t end) = 0;  // … a range of the trainable part, one after the other
 
   Tensor loss_scale(DType dtype) const;               // the seed of backward(); undefined without loss scaling
   std::vector<double> state() const;                  // StepState; waits for the device: for reports and checkpoints

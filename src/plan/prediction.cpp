@@ -12,6 +12,7 @@ Prediction predict(const RunConfig& c, const DeviceInfo& on, const MakeModel& ma
   for (const auto& [id, cost] : p.walk.ops) {
     const RangeNode* phase = range_of(id).phase();
     all.add(cost);
+    if (cost.wire_bytes > 0) p.collectives += cost.calls;
     if (phase && phase->name == name_of(Phase::forward)) forward.add(cost);
   }
   double passes = double(c.accumulate);
@@ -19,6 +20,7 @@ Prediction predict(const RunConfig& c, const DeviceInfo& on, const MakeModel& ma
   p.forward_flops_executed = forward.executed_flops / passes;
   p.flops = forward.matmul_flops * (c.pass == Pass::forward || c.pass == Pass::evaluate ? 1 : 3);
   p.flops_executed = all.executed_flops;
+  p.wire_bytes = all.wire_bytes;
   return p;
 } catch (const Error& e) {
   if (e.kind() != ErrorKind::memory || c.memory_budget == 0) throw;

@@ -12,7 +12,9 @@ struct Prediction {
   // eager naive attention computes all of them.
   double flops_executed = 0;
   double forward_flops_executed = 0;
-  std::string refused;  // why the memory budget cannot be kept; the rest is without one
+  double wire_bytes = 0;    // that this rank sends to others in the pass …
+  int64_t collectives = 0;  // … in so many calls
+  std::string refused;      // why the memory budget cannot be kept; the rest is without one
 
   int64_t bytes() const { return std::max(walk.first.peak_allocated, walk.steady.peak_allocated); }
   int64_t reserved() const { return std::max(walk.first.peak_reserved, walk.steady.peak_reserved); }

@@ -42,6 +42,7 @@ TrainerOptions RunConfig::trainer_options(DeviceType where) const {
   o.optimizer = make_adamw(adamw);
   o.group = group;
   o.data_parallel = data_parallel;
+  o.shard = shard;
   if (mode == Mode::compiled) {
     o.compiled = compile::passes_named(passes);
     o.compiled->memory_budget = int64_t(memory_budget * 1024 * 1024 * 1024);

@@ -30,6 +30,7 @@ struct RunConfig {
   int64_t accumulate = 1;         // micro-batches of `batch` sequences that make a step
   ProcessGroup* group = nullptr;  // the ranks that run it together; null: this process alone
   dist::DataParallelOptions data_parallel;
+  dist::ShardOptions shard;
 
   TrainerOptions trainer_options(DeviceType where) const;
   std::string text() const;  // "small, batch 4, ctx 256, bf16, flash attention, step"

@@ -6,23 +6,40 @@
 
 namespace sinter {
 
+namespace {
+
+// Meta, which predicts, keeps it apart too: which cached block fits depends on what else is in its pool.
+void* pool_of(const TrainerOptions& o) { return o.group && o.device != DeviceType::cuda ? o.group->pool() : nullptr; }
+
+Parameters::Options parameter_options(const TrainerOptions& o) {
+  bool sharded = o.shard.level != ShardLevel::none;
+  check(o.group || !sharded, "sharding ({}) is for several ranks: give the trainer their group",
+        name_of(o.shard.level));
+  return {o.device, o.precision.master, o.precision.compute,
+          o.seed,   pool_of(o),         o.group && sharded ? shards_of(o.shard, *o.group) : Parameters::Shards{}};
+}
+
+}  // namespace
+
 Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const MakeModel& make_model)
-    : options_(options),
-      parameters_({options.device, options.precision.master, options.precision.compute, options.seed,
-                   options.group && options.device == DeviceType::cpu ? options.group->pool() : nullptr}) {
+    : options_(options), parameters_(parameter_options(options)) {
   validate(config);
   if (options.device != DeviceType::meta) check_supported(options.precision, target_of(options.device));
   check(!options.group || options.group->size() == 1 || options.device != DeviceType::cuda,
         "several ranks train on the CPU only; use device cpu, or no group");
   if (options_.compiled) {
     options_.compiled = with_attention(*options_.compiled, config.attention);
-    arena_ = std::make_shared<compile::Arena>(options.device);
+    // Gradients and parameters on their way between ranks are among a compiled step's own buffers.
+    arena_ = std::make_shared<compile::Arena>(
+        options.device, options.shard.level >= ShardLevel::gradients ? pool_of(options) : nullptr);
   }
   Range range("init", RangeKind::phase);
   model_ = make_model(config, parameters_);
   parameters_.allocate();
-  if (options.group)
-    data_parallel_ = std::make_unique<dist::DataParallel>(parameters_, *options.group, options.data_parallel);
+  if (options.shard.level != ShardLevel::none)
+    parallel_ = std::make_unique<dist::Sharding>(parameters_, *options.group, options.shard);
+  else if (options.group)
+    parallel_ = std::make_unique<dist::DataParallel>(parameters_, *options.group, options.data_parallel);
 }
 
 Tensor Trainer::forward(Pass pass, const Batch& batch) const {
@@ -35,14 +52,16 @@ Tensor Trainer::forward(Pass pass, const Batch& batch) const {
   return cross_entropy(logits, batch.targets());
 }
 
-void Trainer::backward(const Tensor& loss, const Tensor& share, bool sync) {
+void Trainer::backward(const Tensor& loss, Pass pass, Part part) {
   Range range("backward", RangeKind::phase);
   Scoped math(context().math, options_.precision.math);
   Tensor seed = options_.precision.loss_scaling ? optimizer().loss_scale(loss.dtype()) : Tensor();
-  if (share.defined()) seed = seed.defined() ? mul(seed, share) : share;
-  if (data_parallel_) data_parallel_->begin(sync);
+  if (part != only) seed = seed.defined() ? mul(seed, share_) : share_;
+  if (parallel_)
+    parallel_->begin_backward(
+        {part == only || part == first, part == only || part == last, part == only && pass == Pass::step});
   sinter::backward(loss, seed);
-  if (data_parallel_) data_parallel_->finish();
+  if (parallel_) parallel_->finish_backward();
 }
 
 // What is traced, and what eager mode runs. Gradients are forgotten at the beginning, so that a trace holds whatever
@@ -53,6 +72,15 @@ Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mar
     if (mark) mark(phase);
   };
   bool trains = pass == Pass::forward_backward || pass == Pass::step;
+  struct Around {
+    dist::Parallel* ranks;
+    explicit Around(dist::Parallel* r) : ranks(r) {
+      if (ranks) ranks->begin_pass();
+    }
+    ~Around() {
+      if (ranks) ranks->end_pass();
+    }
+  } around(parallel_.get());
   if (trains && (part == only || part == first)) parameters_.zero_grad();
   Tensor result;
   {
@@ -61,17 +89,18 @@ Tensor Trainer::submit(Pass pass, Part part, const Batch& batch, const Mark& mar
   }
   done(Phase::forward);
   if (trains) {
-    backward(result, part == only ? Tensor() : share_, part == only || part == last);
+    backward(result, pass, part);
     done(Phase::backward);
   }
   if (part != only) {
     NoGrad off;
     add_into(loss_sum_, mul(result.detach(), share_));
   }
-  if (data_parallel_ && pass != Pass::forward && (part == only || part == last))
-    data_parallel_->average(part == only ? result.detach() : loss_sum_);
+  if (parallel_ && pass != Pass::forward && (part == only || part == last))
+    parallel_->average(part == only ? result.detach() : loss_sum_);
   if (pass == Pass::step && (part == only || part == last)) {
-    optimizer().step();
+    if (parallel_) parallel_->step(optimizer());
+    else optimizer().step();
     parameters_.zero_grad();
     done(Phase::optimizer);
   }
@@ -87,6 +116,7 @@ void Trainer::make_what_lasts(Pass pass) {
 }
 
 Tensor Trainer::run(Pass pass, Part part, const Batch& batch, const Mark& mark) {
+  if (parallel_) parallel_->refresh();
   if (!options_.compiled) return submit(pass, part, batch, mark);
   make_what_lasts(pass);
   auto& compiled = compiled_[size_t(pass)][part];
@@ -97,7 +127,10 @@ Tensor Trainer::run(Pass pass, Part part, const Batch& batch, const Mark& mark) 
     compiled = std::make_unique<compile::Compiled>(traced, options_.device, *options_.compiled, arena_);
   }
   Tensor result = (*compiled)({batch.ids})[0];
-  if (pass == Pass::step) parameters_.low_copy_is_current();  // a replay does not say so
+  if (pass == Pass::step) {  // a replay does not say so
+    parameters_.low_copy_is_current();
+    if (parallel_) parallel_->was_replayed();
+  }
   return result;
 }
 
@@ -118,7 +151,7 @@ Tensor Trainer::run(Pass pass, std::span<const Batch> batches, const Mark& mark)
     fill(share_, 1 / double(batches.size()));
     fill(loss_sum_, 0);
     for (const Batch& b : batches) {
-      bool ends = &b == &batches.back() && (pass == Pass::step || data_parallel_),
+      bool ends = &b == &batches.back() && (pass == Pass::step || parallel_),
            begins = &b == &batches.front() && pass != Pass::evaluate;
       result = run(pass, ends ? last : begins ? first : later, b, phases);
     }

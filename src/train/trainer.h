@@ -5,6 +5,7 @@
 
 #include "compile/compiled.h"
 #include "dist/data_parallel.h"
+#include "dist/sharding.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 #include "train/batch.h"
@@ -31,6 +32,7 @@ struct TrainerOptions {
   // The ranks that train together, each with its own batches: gradients and losses are averages over them. Null: alone.
   ProcessGroup* group = nullptr;
   dist::DataParallelOptions data_parallel;
+  dist::ShardOptions shard;  // what the ranks divide among them
 };
 
 class Trainer {
@@ -54,8 +56,8 @@ class Trainer {
   compile::Graph trace(Pass pass, const Batch& batch);
 
   Parameters& parameters() { return parameters_; }
-  const dist::DataParallel* data_parallel() const { return data_parallel_.get(); }
-  Optimizer& optimizer();  // made on first use: a forward pass needs none
+  dist::Parallel* parallel() const { return parallel_.get(); }  // null: alone
+  Optimizer& optimizer();                                       // made on first use: a forward pass needs none
   // Of compiled passes, what has run; of a step, its end last.
   struct Replayed {
     const char* part;  // "first micro-batch", where a pass has several
@@ -69,15 +71,15 @@ class Trainer {
   enum Part { only, first, later, last, part_count };
   Tensor run(Pass pass, Part part, const Batch& batch, const Mark& mark);
   Tensor submit(Pass pass, Part part, const Batch& batch, const Mark& mark);
-  Tensor forward(Pass pass, const Batch& batch) const;                // logits, or the loss
-  void backward(const Tensor& loss, const Tensor& share, bool sync);  // sync: over all ranks
+  Tensor forward(Pass pass, const Batch& batch) const;  // logits, or the loss
+  void backward(const Tensor& loss, Pass pass, Part part);
   void make_what_lasts(Pass pass);
 
   TrainerOptions options_;
   Parameters parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<dist::DataParallel> data_parallel_;  // null: alone
+  std::unique_ptr<dist::Parallel> parallel_;  // null: alone
   Tensor share_, loss_sum_;  // of a pass over several micro-batches: one's part of it, and the loss so far
   std::shared_ptr<compile::Arena> arena_;
   std::array<std::array<std::unique_ptr<compile::Compiled>, part_count>, pass_count> compiled_;  // over one arena

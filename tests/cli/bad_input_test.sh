@@ -72,6 +72,22 @@ refused 2 'json|missing' $cpu --size tiny --json "$work/missing/dir/record.json"
 refused 2 'table|.md' $cpu --size tiny --table "$work/table.docx"
 refused 2 'plot|.svg' $cpu --size tiny --plot "$work/plot.bmp"
 
+plan="plan cost --size xl"
+refused 2 'preset|xxs|xxl' plan cost --preset xxs
+refused 2 'preset xxl|--size' $plan --preset xxl
+refused 2 'one configuration|2' plan cost --size xl,small
+refused 2 'tensor 2|heads 25' $plan --tensor 2
+refused 2 'tensor' $plan --tensor 0
+refused 2 'data' $plan --data 0
+refused 2 'shard parameters|--data' $plan --shard parameters
+refused 2 'shard broadcast|optimizer' $plan --data 8 --shard broadcast
+refused 2 'links 1|two numbers' $plan --links 1
+refused 2 'links|between 1 and' $plan --links 0,1
+refused 2 'flops|between 1 and' $plan --flops 0
+refused 2 'bandwidth|between 1 and' $plan --bandwidth -1
+refused 2 'memory|between' $plan --memory 1e300
+refused 2 'call-us|between 0 and' $plan --call-us -1
+
 # What was mistyped, what was probably meant, and where to look.
 refused 2 'bnech|did you mean bench?|sinter --help' bnech model
 refused 2 'modle|did you mean model?|sinter bench --help' bench modle

@@ -37,6 +37,9 @@ for COLUMNS in 80 100; do
   fits memory model $shape --dtype fp32,bf16 --pass forward,step
   fits memory model --predict --size xl,2.7B --dtype bf16
   fits compile model ${shape#--device cpu} --device cuda --dtype bf16 --explain
+  fits plan cost --preset xxl
+  fits plan cost --size 2.7B --dtype bf16 --data 4 --tensor 2 --shard optimizer
+  fits plan cost --size xl --data 8 --shard parameters --attention naive
   fits precision --device cpu
   fits doctor
 done

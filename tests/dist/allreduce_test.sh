@@ -76,6 +76,18 @@ if command -v mpirun > /dev/null && mpirun --version 2> /dev/null | grep -q 'Ope
   [ "$(grep -c 'busbw GB/s' "$work/out")" -eq 1 ] || fail "not one table: $(cat "$work/out")"
 fi
 
+# Ranks started by hand, whatever variables say; rank 0 alone writes.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+by_hand() {
+  RANK=5 WORLD_SIZE=9 "$SINTER" bench allreduce --world-size 2 --master-port "$port" --mb 0.1 --steps 3 --rank "$@"
+}
+by_hand 1 --json "$work/other.json" > "$work/out.1" 2> "$work/err.1" &
+other=$!
+by_hand 0 --json "$work/r.json" > "$work/out" 2> "$work/err" || fail "rank 0 by hand: $(cat "$work/err")"
+wait $other || fail "rank 1 by hand: $(cat "$work/err.1")"
+looked_at "$work/r.json" 'assert {x["ranks"] for x in rows} == {2} and r["config"]["launcher"] == "flags"'
+[ ! -s "$work/out.1" ] && [ ! -e "$work/other.json" ] || fail "rank 1 by hand wrote $(cat "$work/out.1")"
+
 # What does not fit is a row, and costs nothing else.
 "$SINTER" bench allreduce --mb 0.1,100000000 --backend shm --steps 3 --json "$work/r.json" \
     > "$work/out" 2> "$work/err" || \
@@ -98,12 +110,19 @@ refused '--ranks must be between 1 and 1024, not 0' --ranks 0
 refused '--ranks must be between 1 and 1024, not 5000' --ranks 2,5000
 refused '--mb must be positive' --mb 0
 refused '--mb must be positive' --mb 1,-3
-refused '--backend mpi: unknown; choose auto, shm or gloo' --backend shm,mpi
+refused '--backend mpi: unknown; choose auto, shm, gloo or hosts' --backend shm,mpi
 refused '--dtype fp8: unknown' --dtype fp8
 refused 'use fp32' --ranks 300 --dtype bf16
 refused '--steps' --steps 0
 refused '--warmup' --warmup -1
 refused '--timeout' --timeout 0
+refused '--world-size is missing' --rank 0
+refused '--rank is missing' --world-size 2
+refused '--rank is missing' --master-addr 127.0.0.1
+refused '--rank=2, but --world-size=2' --rank 2 --world-size 2 --master-port 29500
+refused 'set --master-port to a free port' --rank 0 --world-size 2
+refused '--master-port=70000: must be a whole number between' --rank 0 --world-size 2 --master-port 70000
+refused '--ranks 3: this job has 2 (flags)' --rank 0 --world-size 2 --master-port 29500 --ranks 3
 refused '--plot' --plot "$work/p.png"
 refused 'missing' --json "$work/missing/r.json"
 code=0

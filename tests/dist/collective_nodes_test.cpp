@@ -50,6 +50,19 @@ Passed compiled_graph(ProcessGroup* group, double bucket_mb) {
   compile::order_lanes(p.graph);
   return p;
 }
+Passed sharded_graph(ProcessGroup& group, ShardLevel level, const char* dtype, bool keeps = false) {
+  TrainerOptions o;
+  o.group = &group;
+  o.device = DeviceType::meta;
+  o.precision = precision_named(dtype);
+  o.shard = {.level = level, .reshard_after_forward = !keeps};
+  Trainer t(little(), o, make_transformer);
+  Passed p{t.trace(Pass::step, random_batch(3, 12, 61, 1, DeviceType::meta)), {}};
+  for (const compile::Pass& pass : compile::all_passes()) p.reports[pass.name] = pass.run(p.graph, {});
+  compile::order_lanes(p.graph);
+  return p;
+}
+
 int64_t count(const compile::Graph& g, OpKind kind) {
   return std::count_if(g.nodes.begin(), g.nodes.end(), [&](const auto& n) { return n.op->kind == kind; });
 }
@@ -62,6 +75,13 @@ TEST(CollectiveNodes, OfOneRankAreDroppedAndUpdatesStayFolded) {
   EXPECT_EQ(count(alone.graph, OpKind::product_update), count(none.graph, OpKind::product_update));
   EXPECT_EQ(alone.graph.nodes.size(), none.graph.nodes.size());
   EXPECT_EQ(alone.graph.total_bytes(), none.graph.total_bytes());
+}
+
+// Its share of the optimizer's state is all of it.
+TEST(CollectiveNodes, OfOneRankAreDroppedWhenShardedToo) {
+  std::unique_ptr<ProcessGroup> one = dist::make_imagined_group(1);
+  EXPECT_EQ(count(sharded_graph(*one, ShardLevel::optimizer, "fp32").graph, OpKind::communication), 0);
+  EXPECT_GT(count(sharded_graph(*one, ShardLevel::optimizer, "fp32").graph, OpKind::product_update), 0);
 }
 
 TEST(CollectiveNodes, HaveALaneAndUpdatesBeginAsBucketsArrive) {
@@ -94,12 +114,73 @@ TEST(CollectiveNodes, HaveALaneAndUpdatesBeginAsBucketsArrive) {
   }
 }
 
+// A gathering is two others ahead of its first use, so that at most three hold memory; the backward pass gathers again
+// what the forward pass gave back, but for the unit it begins with.
+TEST(CollectiveNodes, ParametersAreGatheredTwoAhead) {
+  for (const char* dtype : {"fp32", "bf16"})
+    for (bool keeps : {false, true}) {
+      std::unique_ptr<ProcessGroup> four = dist::make_imagined_group(4);
+      Passed p = sharded_graph(*four, ShardLevel::parameters, dtype, keeps);
+      const compile::Graph& g = p.graph;
+      expect_ordered_lanes(g);
+      std::vector<size_t> gathered, first_use;
+      for (size_t i = 0; i < g.nodes.size(); ++i) {
+        if (g.nodes[i].op->name != std::string("all_gather")) continue;
+        gathered.push_back(i);
+        int buffer = g.nodes[i].in[1].buffer;
+        size_t use = i;
+        auto reads = [&](const compile::Node& n) {
+          return std::any_of(n.in.begin(), n.in.end(), [&](const auto& o) { return o.buffer == buffer; });
+        };
+        while (++use < g.nodes.size() && !reads(g.nodes[use])) {
+        }
+        ASSERT_LT(use, g.nodes.size()) << "nobody reads it";
+        first_use.push_back(use);
+      }
+      size_t units = 5;  // embedding, layers, head
+      ASSERT_EQ(gathered.size(), keeps ? units : units + units - 2)
+          << dtype << ": the backward pass reads no embedding";
+      for (size_t k = 2; k < gathered.size(); ++k) {
+        EXPECT_LT(gathered[k], first_use[k - 1]) << "it runs beside another's use";
+        EXPECT_GT(gathered[k], first_use[k - 2] > gathered[k] ? gathered[k - 2] : 0);
+      }
+      EXPECT_EQ(p.reports["gathers"].lines.size(), gathered.size()) << "each says where it went";
+    }
+}
+
+// As a gradient arrives, its share is reduced, updated and, where parameters are whole, sent to everybody, while the
+// backward pass goes on.
+TEST(CollectiveNodes, SharesAreUpdatedAsTheyArrive) {
+  for (ShardLevel level : {ShardLevel::optimizer, ShardLevel::gradients, ShardLevel::parameters}) {
+    std::unique_ptr<ProcessGroup> two = dist::make_imagined_group(2);
+    const compile::Graph g = sharded_graph(*two, level, "bf16").graph;
+    expect_ordered_lanes(g);
+    size_t last_product = 0, scattered = 0, updated_early = 0, sent_early = 0;
+    for (size_t i = 0; i < g.nodes.size(); ++i)
+      if (g.nodes[i].op->is_product()) last_product = i;
+    for (size_t i = 0; i < g.nodes.size(); ++i) {
+      const compile::Node& n = g.nodes[i];
+      scattered += n.op->name == std::string("reduce_scatter");
+      updated_early += n.op->kind == OpKind::update && i < last_product;
+      sent_early += n.op->name == std::string("all_gather") && !g.buffers[size_t(n.in[1].buffer)].is_planned() &&
+                    i < last_product;
+    }
+    EXPECT_EQ(scattered, 5u);
+    EXPECT_GT(updated_early, 3u) << name_of(level);
+    EXPECT_EQ(sent_early > 0, level != ShardLevel::parameters) << name_of(level);
+    // A gradient that the step uses up lies among its own buffers.
+    bool stored =
+        std::any_of(g.buffers.begin(), g.buffers.end(), [](const compile::Buffer& b) { return !b.unread.empty(); });
+    EXPECT_EQ(stored, level == ShardLevel::optimizer) << name_of(level);
+  }
+}
+
 // Order and sizes are what all ranks agree on.
 TEST(DataParallelBuckets, AreReducedInTheirOrderAndCoverEverything) {
   for (double mb : {0.001, 0.01, 0.05, 25.0}) {
     NotingGroup two(2);
     Trainer t(little(), options_with(&two, dist::Strategy::bucketed, mb), make_transformer);
-    const auto& buckets = t.data_parallel()->buckets();
+    const auto& buckets = dynamic_cast<const dist::DataParallel&>(*t.parallel()).buckets();
     EXPECT_EQ(buckets.front().begin, 0);
     EXPECT_EQ(buckets.back().end, t.parameters().trainable_size());
     for (size_t i = 1; i < buckets.size(); ++i) EXPECT_EQ(buckets[i].begin, buckets[i - 1].end);
@@ -120,7 +201,8 @@ TEST(DataParallelBuckets, ATensorLargerThanABucketHasItsOwn) {
   for (const auto& leaf : t.parameters().trainable_leaves()) {
     if (leaf.end - leaf.begin < 1048) continue;
     bool own = false;
-    for (const auto& b : t.data_parallel()->buckets()) own = own || (b.begin == leaf.begin);
+    for (const auto& b : dynamic_cast<const dist::DataParallel&>(*t.parallel()).buckets())
+      own = own || (b.begin == leaf.begin);
     EXPECT_TRUE(own) << leaf.leaf->name;
   }
 }

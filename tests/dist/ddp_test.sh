@@ -66,6 +66,15 @@ COLUMNS=80 "$SINTER" show "$work/r.json" > "$work/shown"
 "$SINTER" bench ddp --ranks 1 $small --mode compiled --strategy none,bucketed --json "$work/one.json" > "$work/out" 2>&1
 grep -q '"backend": "none"' "$work/one.json" || fail "one rank: $(cat "$work/out")"
 
+# Ranks started by hand: two processes, and none that they launch.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+by_hand() { "$SINTER" bench ddp $small --strategy flat --world-size 2 --master-port "$port" --rank "$@"; }
+by_hand 1 > "$work/out.1" 2> "$work/err.1" & other=$!
+by_hand 0 --json "$work/hand.json" > "$work/out" 2> "$work/err" || fail "rank 0 by hand: $(cat "$work/err")"
+wait $other || fail "rank 1 by hand: $(cat "$work/err.1")"
+has "$work/hand.json" '"ranks": 2'
+[ ! -s "$work/out.1" ] || fail "rank 1 by hand wrote $(cat "$work/out.1")"
+
 refused() {  # refused TEXT FLAGS…
   text=$1; shift
   code=0; "$SINTER" bench ddp $small "$@" > "$work/out" 2>&1 || code=$?
@@ -76,6 +85,7 @@ refused 'choose naive, flat, overlap, bucketed' --strategy fast
 refused '--bucket-mb must be positive' --bucket-mb 0
 refused '--ranks must be between' --ranks 0
 refused '--timeout must be positive' --timeout -1
+refused '--world-size is missing' --rank 1
 refused '--backend tcp: unknown' --backend tcp
 refused '--check-replicas must not be negative' --check-replicas -2
 refused '--device' --device cuda

@@ -9,11 +9,11 @@ says() { grep -q "$1" "$work/log" || complain "$name: nobody says '$1'"; }
 backends=shm
 [ "${SINTER_GLOO:-OFF}" = ON ] && backends="shm gloo"
 
-# launch RANKS BACKEND RANK STEP FAULT CODE MOST_SECONDS [TIMEOUT]
+# launch RANKS BACKEND RANK STEP FAULT CODE MOST_SECONDS [TIMEOUT [SHARD]]
 launch() {
   name="$5 of rank $3 in step $4 ($2, $1 ranks)"
   began=$(date +%s%N)
-  "$SINTER" launch -n "$1" -- "$FAULTY_RANK" "$2" "$3" "$4" "$5" ${8:-} >"$work/log" 2>&1
+  "$SINTER" launch -n "$1" -- "$FAULTY_RANK" "$2" "$3" "$4" "$5" ${8:-} ${9:-} >"$work/log" 2>&1
   code=$?
   took=$((($(date +%s%N) - began) / 1000000))
   [ $code -eq "$6" ] || complain "$name: exit code $code, not $6"
@@ -40,6 +40,14 @@ for backend in $backends; do
     says 'rank 0: step 2, '
     says 'rank 2: step 2, '
   done
+  # While parameters are gathered, and while gradients are scattered.
+  launch 3 $backend 1 2 inside 5 5 60 parameters
+  says 'rank 1 has ended in step 2, in collective [0-9]* (all_gather of'
+  launch 3 $backend 1 2 kill 5 5 60 parameters
+  says 'rank 1 has ended in step 2, .*collective [0-9]* ('
+  launch 3 $backend 2 2 hang 5 8 2 parameters
+  says 'have not come within 2 s'
+  says 'rank 2: step 2, '
   launch 2 $backend 0 2 mismatch 5 5
   says 'ranks disagree about collective'
   says 'rank 0: all_reduce of 7 fp32'

@@ -1,5 +1,5 @@
 // A rank that trains and then, at the step and place it is told, fails in the way it is told: for faults_test.sh.
-//   faulty_rank BACKEND RANK STEP FAULT [TIMEOUT]
+//   faulty_rank BACKEND RANK STEP FAULT [TIMEOUT [SHARD]]
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -55,6 +55,7 @@ int run(int argc, char** argv) {
   TrainerOptions o;
   o.group = group.get();
   o.data_parallel.bucket_mb = 0.01;
+  if (argc > 6) o.shard.level = shard_level_named(argv[6]);
   Trainer trainer(c, o, make_transformer);
   // The embedding's gradient is the last to arrive: collectives of all layers are under way.
   bool armed = false;

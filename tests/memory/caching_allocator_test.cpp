@@ -151,6 +151,20 @@ TEST(CachingAllocator, TakesTheExactSizeWhenASegmentDoesNotFit) {
   a.release(x.token);
 }
 
+TEST(CachingAllocator, ALimitIsLikeASmallerDevice) {
+  FakeDevice device;
+  CachingAllocator& a = device.allocator;
+  a.set_limit(64 * mib);
+  EXPECT_EQ(a.free_bytes(), 64 * mib);
+  auto most = a.allocate(60 * mib, nullptr);
+  EXPECT_EQ(a.free_bytes(), 4 * mib);
+  EXPECT_TRUE(mentions(error_of(ErrorKind::memory, [&] { a.allocate(5 * mib, nullptr); }),
+                       {"more are needed", "are free of the", "that it may take (--memory-limit)"}));
+  a.release(most.token);
+  auto other = a.allocate(62 * mib, nullptr);  // in another segment: the first is given back
+  a.release(other.token);
+}
+
 TEST(CachingAllocator, ADoubleFreeIsReportedAndHarmless) {
   FakeDevice device;
   CachingAllocator& a = device.allocator;

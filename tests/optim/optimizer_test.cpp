@@ -300,9 +300,19 @@ TEST(Moments, OnMetaTakeTheirMemory) {
 TEST(SumSquares, IsAccumulatedInFloat64) {
   Tensor x = full({1000000}, 0.1, DType::f32, DeviceType::cpu);
   double expected = 1e6 * double(0.1f) * double(0.1f);
-  EXPECT_NEAR(item(dispatch(ops::sum_squares, {}, x)[0]), expected, 1e-7 * expected);
+  EXPECT_NEAR(item(sum(dispatch(ops::sum_squares, {}, x)[0])), expected, 1e-7 * expected);
   Tensor huge = full({4}, 1e30, DType::f32, DeviceType::cpu);  // its square leaves fp32
-  EXPECT_NEAR(item(dispatch(ops::sum_squares, {}, huge)[0]) / 4e60, 1, 1e-6);
+  EXPECT_NEAR(item(sum(dispatch(ops::sum_squares, {}, huge)[0])) / 4e60, 1, 1e-6);
+}
+
+// Of a part that begins at a block the sums are those of the whole: a norm does not depend on the number of ranks.
+TEST(SumSquares, OfABlockDependsOnItsElementsAlone) {
+  Tensor x = empty({5 * squares_block + 77}, DType::f32, DeviceType::cpu);
+  fill_normal(x, 3, 4, 1);
+  std::vector<double> all = to_vector(dispatch(ops::sum_squares, {}, x)[0]);
+  ASSERT_EQ(all.size(), 6u);
+  Tensor part = slice(x, 0, 2 * squares_block, 3 * squares_block + 77);
+  EXPECT_EQ(to_vector(dispatch(ops::sum_squares, {}, part)[0]), std::vector<double>(all.begin() + 2, all.end()));
 }
 
 TEST(Schedule, WarmsUpThenFollowsTheCosine) {

@@ -21,7 +21,7 @@ double sum_over(int ranks, int64_t i) {
 }
 
 Tensor filled(int64_t n, DType type, void* pool, const std::function<double(int64_t)>& f) {
-  Tensor t = pool ? empty_in_pool({n}, type, DeviceType::cpu, pool) : empty({n}, type, DeviceType::cpu);
+  Tensor t = empty_in_pool({n}, type, DeviceType::cpu, pool);
   std::vector<double> v;
   for (int64_t i = 0; i < n; ++i) v.push_back(f(i));
   copy_into(t, from_vector(v, {n}, DeviceType::cpu));

@@ -6,32 +6,12 @@
 
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "ranks/small_model.h"
 #include "ranks/world.h"
 #include "train/trainer.h"
 
 namespace sinter {
 namespace {
-
-constexpr int64_t per_rank = 2, ctx = 16, vocab = 96;
-
-ModelConfig small_model() {
-  ModelConfig c;
-  c.name = "test";
-  c.d_model = 64, c.d_ff = 96, c.layers = 2, c.heads = 4, c.kv_heads = 4;
-  c.vocab = vocab, c.ctx = ctx;
-  return c;
-}
-
-// Sequences [first, first + count) of step `step`.
-Batch sequences(int64_t step, int64_t first, int64_t count) {
-  std::vector<int64_t> tokens, targets;
-  for (int64_t s = first; s < first + count; ++s)
-    for (int64_t t = 0; t < ctx; ++t) {
-      tokens.push_back((step * 31 + s * 17 + t * t * 7 + 3) % vocab);
-      targets.push_back((step * 13 + s * 29 + t * 11 + 5) % vocab);
-    }
-  return batch_from_host(tokens, targets, count, ctx, vocab, DeviceType::cpu);
-}
 
 struct Setting {
   bool compiled = false;
@@ -155,27 +135,6 @@ TEST(DataParallel, RanksStayTheSame) {
   }
 }
 
-// A model whose embedding is also its head, and whose norm is frozen.
-class TiedModel : public Model {
- public:
-  TiedModel(const ModelConfig& c, Parameters& p, bool frozen) {
-    p.begin_unit("embedding");
-    table_ = p.add({"table", {c.vocab, c.d_model}, {Init::truncated_normal, 0.3}});
-    p.begin_unit("middle");
-    middle_ = p.add({"middle", {c.d_model, c.d_model}, Init::linear(c.d_model, c.d_model)});
-    norm_ = p.add({"norm", {c.d_model}, {Init::ones}});
-    if (frozen) p.freeze("norm");
-  }
-  Tensor logits(const Tensor& tokens) const override {
-    Tensor x = embedding(table_, tokens);
-    x = rms_norm(add(x, linear(x, middle_)), norm_);
-    return linear(x, table_);
-  }
-
- private:
-  Tensor table_, middle_, norm_;
-};
-
 TEST(DataParallel, TiedAndFrozenParameters) {
   dist::World& w = test_world();
   for (const std::string& backend : test_backends()) {
@@ -186,22 +145,16 @@ TEST(DataParallel, TiedAndFrozenParameters) {
           Setting s;
           s.compiled = compiled;
           s.data_parallel = {strategy, 0.01};
-          s.model = [frozen](const ModelConfig& c, Parameters& p) { return std::make_unique<TiedModel>(c, p, frozen); };
+          s.model = [frozen](const ModelConfig& c, Parameters& p) {
+            return std::make_unique<TiedModel>(c, p, frozen ? "norm" : "");
+          };
           expect_close(train(s, group.get(), 5, w.size()), train(s, nullptr, 5, w.size()), 1e-5,
                        backend + " " + name_of(strategy));
         }
   }
 }
 
-// A parameter that a model does not use is refused by name, before anybody waits.
-class ForgetfulModel : public TiedModel {
- public:
-  ForgetfulModel(const ModelConfig& c, Parameters& p) : TiedModel(c, p, false) {
-    p.begin_unit("unused");
-    p.add({"forgotten", {8}, {Init::ones}});
-  }
-};
-
+// Before anybody waits.
 TEST(DataParallel, ParametersWithoutGradientsAreNamed) {
   dist::World& w = test_world();
   auto group = w.make_group("shm");

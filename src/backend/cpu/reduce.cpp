@@ -145,24 +145,19 @@ void reduce_sum(const KernelCall& call) {
 void sum_squares(const KernelCall& call) {
   const TensorRef& x = call.in[0];
   int64_t n = numel(x), bytes = size_of(x.dtype);
-  int64_t length = max_of<int64_t>(elements_per_range, (n + workspace::partial_sums - 1) / workspace::partial_sums);
-  int64_t count = (n + length - 1) / length;
-  double* partial = static_cast<double*>(call.workspace);
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+  double* sums = call.out[0].as<double>();
+  parallel_for(numel(call.out[0]), elements_per_range / squares_block, [&](int64_t begin, int64_t end) {
     double* spare = buffer<double>(0, strip);
-    for (int64_t c = begin; c < end; ++c) {
+    for (int64_t b = begin; b < end; ++b) {
       double total = 0;
-      for (int64_t i = c * length, stop = min_of(n, i + length); i < stop; i += strip) {
+      for (int64_t i = b * squares_block, stop = min_of(n, i + squares_block); i < stop; i += strip) {
         int64_t m = min_of(strip, stop - i);
         load_strip(spare, x.as<char>() + i * bytes, x.dtype, m, 1);
         total += lane_sum<double>(m, [&](auto at) SINTER_LAMBDA_INLINE { return at(spare) * at(spare); });
       }
-      partial[c] = total;
+      sums[b] = total;
     }
   });
-  double total = 0;
-  for (int64_t c = 0; c < count; ++c) total += partial[c];
-  call.out[0].as<double>()[0] = total;
 }
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -10,48 +10,42 @@ namespace sinter::cuda {
 namespace {
 
 constexpr int threads = 256;
+constexpr int64_t most_blocks = 1 << 16;
 
 // ---- sum of squares. Speed of light: one read of x. In fp64: a gradient of 1e20 is a fact to report, not an infinity.
 
+// A warp adds up a block of the buffer, whoever asks for how much of it: the sums do not depend on how the buffer is
+// divided among ranks.
 template <bool Vectors>
-__global__ void __launch_bounds__(threads) squares_part(const void* x, DType type, int64_t n, double* partial) {
-  __shared__ double slots[threads / 32];
-  constexpr int unroll = 4;
-  int64_t step = int64_t(gridDim.x) * threads, i = int64_t(blockIdx.x) * threads + threadIdx.x;
-  double sum = 0;
-  if constexpr (Vectors) {
-    int64_t groups = n / 4;
-    auto add = [&](const Raw4& raw) {
-      float v[4];
-      unpack4(raw, type, v);
+__global__ void __launch_bounds__(threads) squares_of_blocks(const void* x, DType type, int64_t n, double* sums) {
+  constexpr int warps = threads / 32, groups = squares_block / 4 / 32;
+  int64_t blocks = (n + squares_block - 1) / squares_block;
+  int lane = threadIdx.x % 32;
+  for (int64_t b = int64_t(blockIdx.x) * warps + threadIdx.x / 32; b < blocks; b += int64_t(gridDim.x) * warps) {
+    int64_t first = b * squares_block;
+    double sum = 0;
+    if (Vectors && first + squares_block <= n) {
+      Raw4 raw[groups];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) sum = fma(double(v[k]), double(v[k]), sum);
-    };
-    int64_t g = i;
-    for (; g + (unroll - 1) * step < groups; g += unroll * step) {
-      Raw4 raw[unroll];
+      for (int g = 0; g < groups; ++g) raw[g] = load_raw4(x, type, first / 4 + g * 32 + lane);
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) raw[u] = load_raw4(x, type, g + u * step);
+      for (int g = 0; g < groups; ++g) {
+        float v[4];
+        unpack4(raw[g], type, v);
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) add(raw[u]);
+        for (int k = 0; k < 4; ++k) sum = fma(double(v[k]), double(v[k]), sum);
+      }
+    } else {  // the same elements in the same order
+      for (int g = 0; g < groups; ++g)
+        for (int k = 0; k < 4; ++k) {
+          int64_t i = first + (g * 32 + lane) * 4 + k;
+          double v = i < n ? load_float(x, type, i) : 0;
+          sum = fma(v, v, sum);
+        }
     }
-    for (; g < groups; g += step) add(load_raw4(x, type, g));
-    i += 4 * groups;  // the tail of fewer than four elements
+    sum = warp_reduce(sum, Add{});
+    if (lane == 0) sums[b] = sum;
   }
-  for (; i < n; i += step) {
-    double v = load_float(x, type, i);
-    sum = fma(v, v, sum);
-  }
-  sum = block_reduce<threads>(sum, Add{}, slots);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
-}
-
-__global__ void __launch_bounds__(1024) squares_total(const double* partial, int count, double* out) {
-  __shared__ double slots[32];
-  double sum = 0;
-  for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
-  sum = block_reduce<1024>(sum, Add{}, slots);
-  if (threadIdx.x == 0) *out = sum;
 }
 
 __global__ void prepare(double* state, const double* sum_squares, PrepareStepAttrs a) {
@@ -180,15 +174,11 @@ UpdateArgs update_args(const char* name, const KernelCall& call, int state, int 
 void sum_squares(const KernelCall& call) {
   const TensorRef& x = call.in[0];
   need_floats("sum_squares", {&x});
-  int64_t n = numel(x), blocks = ceil_div(n, threads * 16);
-  if (blocks > workspace::partial_sums)
-    blocks = workspace::partial_sums;  // never the machine's size: same bits everywhere
-  if (call.workspace_bytes < 8 * blocks) refuse("sum_squares", "workspace too small");
-  auto* partial = static_cast<double*>(call.workspace);
+  int64_t n = numel(x), blocks = ceil_div(n, threads / 32 * squares_block);
   if (n > 0)
-    launch("sum_squares", aligned(x.data, 4 * size_of(x.dtype)) ? squares_part<true> : squares_part<false>,
-           unsigned(blocks), threads, stream_of(call), x.data, x.dtype, n, partial);
-  launch("sum_squares", squares_total, 1, 1024, stream_of(call), partial, int(blocks), call.out[0].as<double>());
+    launch("sum_squares", aligned(x.data, 4 * size_of(x.dtype)) ? squares_of_blocks<true> : squares_of_blocks<false>,
+           unsigned(blocks < most_blocks ? blocks : most_blocks), threads, stream_of(call), x.data, x.dtype, n,
+           call.out[0].as<double>());
 }
 
 void prepare_step(const KernelCall& call) {

@@ -7,11 +7,13 @@
 
 #include "compile/lifetimes.h"
 #include "compile/passes.h"
+#include "core/attrs.h"
 
 namespace sinter::compile {
 namespace {
 
-constexpr int64_t padding = 512;  // bytes between gradients at most: updates read over them, and they are zero
+// Bytes between gradients at most: updates read over them, and they are zero.
+constexpr int64_t padding = 512 + squares_block * 8;
 
 // Disjoint spans in order, each a multiple of the arena's steps.
 std::vector<Span> joined(std::vector<Span> spans) {

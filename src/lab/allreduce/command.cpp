@@ -19,7 +19,8 @@ Examples:
   sinter bench allreduce --mb 25 --dtype fp32,bf16 --backend gloo --deterministic
   sinter bench allreduce --ranks 2,4 --mb 10,100 --peer torch-gloo --turns 10
   sinter launch -n 4 -- bench allreduce --json curve.json      the ranks of a job
-  mpirun -n 4 sinter bench allreduce)";
+  mpirun -n 4 sinter bench allreduce
+  sinter bench allreduce --rank 0 --world-size 2 --master-port 29500  and --rank 1 beside it)";
 
 struct Given {
   std::string peer;
@@ -32,7 +33,7 @@ int run(Given& g) {
   check(g.peer.empty() || g.peer == "torch-gloo", "--peer {}: unknown; choose torch-gloo", g.peer);
   g.bench.torch = !g.peer.empty();
   check_options(g.bench);
-  if (is_first_rank()) check_output(g.output);  // before anything is launched
+  if (is_first_rank(g.bench.ranks)) check_output(g.output);  // before anything is launched
   return on_ranks(g.bench.ranks, [&](dist::World& world) { return bench_allreduce(world, g.bench, g.output); });
 }
 

@@ -28,7 +28,7 @@ class AttentionCase : public MeasuredCase<AttentionMeasurement> {
   plan::Fit fit() override {
     need_ = predict(config_);
     allocator_of(config_.device).release_cached();
-    int64_t free = backend_of(config_.device).free_bytes() - (config_.device == DeviceType::cuda ? ahead_bytes : 0);
+    int64_t free = allocator_of(config_.device).free_bytes() - (config_.device == DeviceType::cuda ? ahead_bytes : 0);
     bool fits = need_.peak_bytes <= free;
     return {fits, free, fits ? "" : why_it_does_not_fit(config_, need_, free), ""};
   }

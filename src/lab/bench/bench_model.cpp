@@ -23,7 +23,7 @@ class ModelCase : public MeasuredCase<Measurement> {
   std::string text() const override { return config_.text(); }
   plan::Fit fit() override {
     need_ = plan::predict(config_, target_of(config_.device), make_model_);
-    return plan::fit_of(need_, backend_of(config_.device).free_bytes());
+    return plan::fit_of(need_, allocator_of(config_.device).free_bytes());
   }
   Json does_not_fit(const std::string& reason, int64_t free_bytes) override {
     return oom_result(config_, need_, reason, free_bytes);
@@ -54,7 +54,7 @@ class ModelCase : public MeasuredCase<Measurement> {
 // What would be needed; nothing is run.
 Json planned(const MeasuredRun& c, const MakeModel& make_model) {
   plan::Prediction need = plan::predict(c, target_of(c.device), make_model);
-  plan::Fit fit = plan::fit_of(need, backend_of(c.device).free_bytes());
+  plan::Fit fit = plan::fit_of(need, allocator_of(c.device).free_bytes());
   BenchResult r = oom_result(c, need, fit.reason, fit.free_bytes);
   if (fit.fits) r.status = "ok";
   return Json::array({r});

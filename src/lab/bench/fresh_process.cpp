@@ -85,32 +85,18 @@ class PeerCase : public Case {
 
  private:
   std::vector<std::string> command() const {
-    const MeasuredRun& c = work_.config;
-    std::vector<std::string> words = {python_, peer_script("torch_lm.py")};
-    auto add = [&](const char* flag, const auto& value) {
-      words.insert(words.end(), {flag, fmt::format("{}", value)});
-    };
-    add("--variant", variant_);
-    add("--device", name_of(c.device));
-    add("--dtype", c.precision.name);
-    add("--pass", work_.passes);
-    add("--d-model", c.model.d_model);
-    add("--d-ff", c.model.d_ff);
-    add("--layers", c.model.layers);
-    add("--heads", c.model.heads);
-    add("--vocab", c.model.vocab);
-    add("--ctx", c.model.ctx);
-    add("--batch", c.batch);
-    add("--warmup", c.warmup);
-    add("--steps", c.steps);
-    add("--seed", c.seed);
-    add("--lr", c.adamw.learning_rate);
-    add("--clip", c.adamw.max_norm);
-    add("--rope-theta", c.model.rope_theta);
-    add("--norm-eps", c.model.norm_eps);
-    add("--threads", work_.threads.value_or(cpu_backend().info().multiprocessors));
-    add("--gpu", backend_of(c.device).info().ordinal);
-    return words;
+    const MeasuredRun& run = work_.config;
+    PeerCommand c = peer_command(python_, "torch_lm.py", run);
+    c.add("--variant", variant_);
+    c.add("--device", name_of(run.device));
+    c.add("--pass", work_.passes);
+    c.add("--steps", run.steps);
+    c.add("--seed", run.seed);
+    c.add("--rope-theta", run.model.rope_theta);
+    c.add("--norm-eps", run.model.norm_eps);
+    c.add("--threads", work_.threads.value_or(cpu_backend().info().multiprocessors));
+    c.add("--gpu", backend_of(run.device).info().ordinal);
+    return c.words;
   }
 
   // Its row has our fields where they mean the same, and none where the peer does not say.

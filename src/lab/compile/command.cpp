@@ -17,6 +17,7 @@ Examples:
   sinter compile model --size tiny --dump step.html          every call and the memory plan, to look at
   sinter compile model --size tiny --dump step.json          the same for programs (.txt and .dot too)
   sinter compile model --ranks 8 --explain                   where collectives stand, and what they keep from folding
+  sinter compile model --ranks 8 --shard parameters --explain  what is gathered where, and why there
   sinter compile model --passes none,cse,all                 what single passes do)";
 
 Command::Run declare(Flags& flags, const Program& program) {
@@ -26,15 +27,12 @@ Command::Run declare(Flags& flags, const Program& program) {
     OutputOptions output;
   };
   auto g = std::make_shared<Given>();
-  g->model.declare(flags, {"warmup", "steps", "no_tune"});
+  g->model.declare(flags, {"warmup", "steps", "no_tune", "memory_limit"});
   flags.add_switch("--explain", g->compile.explain, "also list what each pass did where", "Output");
   flags.add("--card", g->compile.card, "NAME",
             "the GPU to compile for, with the kernels it has: T4-16, A100-40, … (default: the one here, or H200-141)",
             "Run");
-  flags.add("--ranks", g->compile.ranks, "N", "ranks that take the step together, on paper (default 1)", "Ranks");
-  flags.add("--strategy", g->compile.strategy, "NAME",
-            "how they reduce gradients: naive, flat, overlap, bucketed (default bucketed)", "Ranks");
-  flags.add("--bucket-mb", g->compile.bucket_mb, "MIB", "size of a bucket (default 25)", "Ranks");
+  add_imagined_rank_flags(flags, g->compile.ranks);
   flags.add("--dump", g->compile.dump, "FILE.txt|.dot|.html|.json", "write the compiled graph to this file", "Output");
   add_output_flags(flags, g->output, Plot::no);
   return [g, program] {

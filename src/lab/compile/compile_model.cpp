@@ -6,7 +6,6 @@
 #include "compile/graph_dump.h"
 #include "compile/passes.h"
 #include "core/check.h"
-#include "dist/group.h"
 #include "lab/compilation.h"
 #include "lab/driver.h"
 #include "plan/gpus.h"
@@ -26,6 +25,8 @@ struct CompileResult {
     f("compiled_for", self.compiled_for);
     f("status", std::string("ok"));
     f("config", config_of(self.run));
+    const Json ranks = ranks_json(self.run);
+    for (const auto& [name, value] : ranks.items()) f(name.c_str(), value);
     f("compiled", self.compiled);
   }
 };
@@ -73,19 +74,11 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
   check(options.card.empty() || *sweep.device != "cpu", "--card {}: a GPU, but --device is cpu; use --device cuda",
         options.card);
   DeviceInfo on = options.card.empty() ? imagined_device(*sweep.device) : plan::card_named(options.card).info();
-  std::vector<MeasuredRun> runs = expand(sweep, on);
-  check(options.ranks >= 1 && options.ranks <= 1 << 20, "--ranks must be between 1 and {}, not {}", 1 << 20,
-        options.ranks);
-  std::unique_ptr<ProcessGroup> group = dist::make_imagined_group(int(options.ranks));
-  for (MeasuredRun& c : runs) {
-    c.data_parallel = {dist::strategy_named(options.strategy), options.bucket_mb};
-    if (options.ranks > 1) c.group = group.get();
-  }
+  std::vector<MeasuredRun> runs = with_ranks(expand(sweep, on), options.ranks);
   check(options.dump.empty() || runs.size() == 1, "--dump {}: a graph is of one configuration, but these flags make {}",
         options.dump, runs.size());
   Experiment e{"compile model", to_json(sweep), DeviceType::cpu};
   e.config["explain"] = options.explain;
-  if (options.ranks > 1) e.config["ranks"] = options.ranks, e.config["strategy"] = options.strategy;
   std::string dump;
   auto compile_one = [&](const MeasuredRun& c) {
     MetaTarget target(on);
@@ -96,12 +89,14 @@ int compile_model(const CompileModelOptions& options, const OutputOptions& outpu
     if (!options.dump.empty()) {
       std::string part = work.trainer().replayed().back().part;
       dump = compile::dump_text(*work.compilation(),
-                                "sinter compile model: " + c.text() + (part.empty() ? "" : ", " + part), options.dump);
+                                "sinter compile model: " + c.text() + ranks_text(c) + (part.empty() ? "" : ", " + part),
+                                options.dump);
     }
     return rows;
   };
   for (const MeasuredRun& c : runs)
-    e.groups.emplace_back().cases.push_back(simple_case(c.text(), [&](Progress&) { return compile_one(c); }));
+    e.groups.emplace_back().cases.push_back(
+        simple_case(c.text() + ranks_text(c), [&](Progress&) { return compile_one(c); }));
   e.files = {{"--dump", options.dump, [&] { return dump; }}};
   return run(e, output);
 }

@@ -1,21 +1,15 @@
 // Data parallelism by strategy: the same step, communicated in four ways, and without communication.
 #pragma once
 #include "dist/data_parallel.h"
-#include "lab/ranks.h"
-#include "lab/sweep.h"
+#include "lab/ranked_step.h"
 #include "lab/view.h"
 
 namespace sinter::lab {
 
-struct DdpOptions {
-  SweepOptions sweep;
-  RankOptions ranks;
-  std::string backend = "auto";
+struct DdpOptions : RankedOptions {
   std::vector<std::string> strategies;  // none: the step without communication
   std::vector<double> bucket_mb;
-  int64_t turns = 2;
   int64_t check_replicas = 0;  // every so many steps; 0: never
-  std::string trace;           // a folder; empty: none
   std::vector<std::string> peers;
   std::string python = "python3";
 };

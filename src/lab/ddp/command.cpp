@@ -2,7 +2,6 @@
 #include "lab/command.h"
 
 #include "lab/ddp/bench_ddp.h"
-#include "lab/model_flags.h"
 
 namespace sinter::lab {
 namespace {
@@ -20,7 +19,8 @@ Examples:
   sinter bench ddp --mode compiled --peer torch-ddp --turns 10  beside PyTorch's DistributedDataParallel over Gloo
   sinter bench ddp --ranks 2,4 --backend gloo --size mini       over TCP
   sinter launch -n 4 --threads 2 -- bench ddp --check-replicas 5
-  mpirun -n 2 sinter bench ddp                                  or torchrun, srun: their ranks are used)";
+  mpirun -n 2 sinter bench ddp                                  or torchrun, srun: their ranks are used
+  sinter bench ddp --rank 0 --world-size 2 --master-port 29500  and --rank 1 in another terminal)";
 
 Command::Run declare(Flags& flags, const Program& program) {
   struct Given {
@@ -29,10 +29,8 @@ Command::Run declare(Flags& flags, const Program& program) {
     OutputOptions output;
   };
   auto g = std::make_shared<Given>();
-  g->model.declare(flags, {"pass", "no_tune"});
   const char* group = "Ranks";
-  add_rank_flags(flags, g->ddp.ranks);
-  flags.add("--backend", g->ddp.backend, "NAME", "shm, gloo, or auto: shm where all ranks are on one host", group);
+  add_ranked_flags(flags, g->model, g->ddp, g->output);
   flags.add("--strategy", g->ddp.strategies, "NAME,..", "none, naive, flat, overlap, bucketed (default: all of them)",
             group);
   flags.add("--bucket-mb", g->ddp.bucket_mb, "MIB,..", "size of a bucket (default 25)", group);
@@ -44,13 +42,8 @@ Command::Run declare(Flags& flags, const Program& program) {
       "ours",
       "Run");
   flags.add("--python", g->ddp.python, "PROGRAM", python_help, "Run");
-  flags.add("--turns", g->ddp.turns, "N", "strategies are measured in so many turns (default 2)", "Run");
-  flags.add("--trace", g->ddp.trace, "DIR", "write a trace for each strategy and rank, in Kineto's format", "Output");
-  add_output_flags(flags, g->output, Plot::yes);
   return [g, program] {
-    g->ddp.sweep = g->model.sweep();
-    g->ddp.ranks.deterministic = g->ddp.sweep.deterministic.value_or(false);
-    g->output.reads = {{"--config", g->model.config_file()}};
+    take_ranked_flags(g->model, g->ddp, g->output);
     return bench_ddp(g->ddp, g->output, program.make_model);
   };
 }

@@ -38,8 +38,7 @@ class TorchDdpCase : public Case {
   }
   Json rows() override {
     if (result_.samples_ms.empty()) return Json::array();
-    Statistics s = statistics_of(result_.samples_ms);
-    result_.mean_ms = s.mean, result_.std_ms = s.std, result_.median_ms = s.median;
+    result_.add_statistics();
     return Json::array({result_});
   }
   std::vector<std::string> notes() const override {
@@ -51,29 +50,14 @@ class TorchDdpCase : public Case {
 
  private:
   std::vector<std::string> command(int64_t timed) const {
-    const MeasuredRun& c = result_.run;
-    std::vector<std::string> words = {options_.python, peer_script("torch_ranks.py")};
-    auto add = [&](const char* flag, const auto& value) {
-      words.insert(words.end(), {flag, fmt::format("{}", value)});
-    };
-    add("--what", result_.strategy == "none" ? "none" : "ddp");
-    add("--variant", is_compiled(peer_) ? "torch-compiled" : "torch-best");
-    add("--ranks", result_.ranks);
-    add("--threads", result_.threads);
-    add("--dtype", c.precision.name);
-    add("--bucket-mb", result_.bucket_mb.value_or(25));
-    add("--d-model", c.model.d_model);
-    add("--d-ff", c.model.d_ff);
-    add("--layers", c.model.layers);
-    add("--heads", c.model.heads);
-    add("--vocab", c.model.vocab);
-    add("--ctx", c.model.ctx);
-    add("--batch", c.batch);
-    add("--warmup", c.warmup);
-    add("--steps", timed);
-    add("--lr", c.adamw.learning_rate);
-    add("--clip", c.adamw.max_norm);
-    return words;
+    PeerCommand c = peer_command(options_.python, "torch_ranks.py", result_.run);
+    c.add("--what", result_.strategy == "none" ? "none" : "ddp");
+    c.add("--variant", is_compiled(peer_) ? "torch-compiled" : "torch-best");
+    c.add("--ranks", result_.ranks);
+    c.add("--threads", result_.threads);
+    c.add("--bucket-mb", result_.bucket_mb.value_or(25));
+    c.add("--steps", timed);
+    return c.words;
   }
 
   void add(const Json& reply) {

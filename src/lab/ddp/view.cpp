@@ -5,32 +5,17 @@
 
 #include "lab/config_text.h"
 #include "lab/ddp/bench_ddp.h"
-#include "lab/machine.h"
+#include "lab/ranked_view.h"
 #include "system/units.h"
 
 namespace sinter::lab {
 namespace {
-
-double number(const Json& r, const char* field) {
-  return r.contains(field) && r[field].is_number() ? r[field].get<double>() : 0;
-}
-std::string shown(const Json& r, const char* field, int digits = 4) {
-  return r.contains(field) && r[field].is_number() ? significant(r[field].get<double>(), digits) : "";
-}
 
 bool is_ours(const Json& r) { return r.value("engine", "sinter") == "sinter"; }
 
 std::string strategy_text(const Json& r) {
   std::string name = is_ours(r) ? r.value("strategy", "?") : r.value("engine", "?");
   return r.contains("bucket_mb") ? fmt::format("{} {} MiB", name, r["bucket_mb"].get<double>()) : name;
-}
-
-// Rows of one run on the same ranks.
-std::string key_of(const Json& r) {
-  std::string key;
-  for (const char* f : {"size", "d_model", "layers", "ctx", "batch", "accumulate", "dtype", "mode", "ranks", "backend"})
-    key += r.value(f, Json()).dump() + "|";
-  return key;
 }
 
 // The fastest of PyTorch's that communicates, for the same model on as many ranks.
@@ -48,56 +33,39 @@ double fastest_peer(const Json& results, const Json& ours) {
 }
 
 Table times(const Json& results) {
-  Table t;
-  t.title = "A step, by strategy";
-  t.columns = {{"size", true},
-               {"batch"},
-               {"ctx"},
-               {"dtype", true},
-               {"mode", true},
-               {"ranks"},
-               {"backend", true},
-               {"strategy", true},
-               {"median ms"},
-               {"±", false, 5},
-               {"× none", false, 3},
-               {"PyTorch ÷ this", false, 1},
-               {"comm. ms"},
-               {"exposed ms"},
-               {"overlap %"},
-               {"calls", false, 6},
-               {"tokens/s", false, 4},
-               {"memory a rank", false, 2},
-               {"status", true}};
-  t.keys = 7;
+  Table t = ranked_table("A step, by strategy", {{"strategy", true},
+                                                 {"median ms"},
+                                                 {"±", false, 5},
+                                                 {"× none", false, 3},
+                                                 {"PyTorch ÷ this", false, 1},
+                                                 {"comm. ms"},
+                                                 {"exposed ms"},
+                                                 {"overlap %"},
+                                                 {"calls", false, 6},
+                                                 {"tokens/s", false, 4},
+                                                 {"memory a rank", false, 2},
+                                                 {"status", true}});
   std::map<std::string, double> alone;
   for (const Json& r : results)
-    if (is_ours(r) && r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
+    if (is_ours(r) && r.value("strategy", "") == "none") alone[ranked_key(r)] = number(r, "median_ms");
   for (const Json& r : results) {
-    double base = alone.contains(key_of(r)) ? alone[key_of(r)] : 0, median = number(r, "median_ms");
+    double base = alone.contains(ranked_key(r)) ? alone[ranked_key(r)] : 0, median = number(r, "median_ms");
     double theirs = is_ours(r) && r.value("strategy", "") != "none" ? fastest_peer(results, r) : 0;
-    std::string status = r.value("status", "ok");
-    t.rows.push_back({size_name(r), batch_text(r), std::to_string(r.value("ctx", 0)), r.value("dtype", "?"),
-                      mode_text(r), std::to_string(r.value("ranks", 0)), r.value("backend", "?"), strategy_text(r),
-                      shown(r, "median_ms"), shown(r, "std_ms", 2),
-                      base > 0 && median > 0 ? fmt::format("{:.2f}", median / base) : "",
-                      theirs > 0 && median > 0 ? fmt::format("{:.2f}", theirs / median) : "",
-                      number(r, "communication_ms") > 0 ? shown(r, "communication_ms", 3) : "",
-                      number(r, "communication_ms") > 0 ? shown(r, "exposed_ms", 3) : "",
-                      r.contains("overlap") ? fmt::format("{:.0f}", 100 * number(r, "overlap")) : "",
-                      r.contains("collectives") ? std::to_string(r["collectives"].get<int64_t>()) : "",
-                      number(r, "tokens_per_s") > 0 ? grouped(int64_t(number(r, "tokens_per_s"))) : "",
-                      number(r, "peak_bytes") > 0 ? bytes_text(number(r, "peak_bytes")) : "",
-                      status == "ok"    ? ""
-                      : status == "oom" ? "OOM: " + r.value("reason", "")
-                                        : status});
+    std::vector<std::string> row = ranked_cells(r);
+    auto add = [&](const std::vector<std::string>& cells) { row.insert(row.end(), cells.begin(), cells.end()); };
+    add({strategy_text(r), shown(r, "median_ms"), shown(r, "std_ms", 2),
+         base > 0 && median > 0 ? fmt::format("{:.2f}", median / base) : "",
+         theirs > 0 && median > 0 ? fmt::format("{:.2f}", theirs / median) : ""});
+    add(communication_cells(r));
+    add({r.contains("collectives") ? std::to_string(r["collectives"].get<int64_t>()) : "",
+         number(r, "tokens_per_s") > 0 ? grouped(int64_t(number(r, "tokens_per_s"))) : "",
+         number(r, "peak_bytes") > 0 ? bytes_text(number(r, "peak_bytes")) : "", status_text(r)});
+    t.rows.push_back(row);
   }
   t.drop_empty_columns();
   bool peers = std::any_of(results.begin(), results.end(), [](const Json& r) { return !is_ours(r); });
   t.notes = {
-      "median: of each step the slowest rank's time. Communication is the time in which a collective runs, waiting for "
-      "slower ranks included; what no compute runs beside is exposed; overlap is the rest's share, as "
-      "HolisticTraceAnalysis defines it. Both from recorded steps, means over ranks.",
+      communication_note,
       "none: every rank by itself, at the same time. The loss is averaged too, which is one of the calls.",
       "PyTorch ÷ this: its fastest step with communication, of the rows below, for the same model on as many ranks."};
   if (!peers) t.notes.pop_back();
@@ -112,12 +80,12 @@ Table bucket_model(const Json& results) {
                {"model ms"},   {"measured ms"}, {"best by model", true}};
   std::map<std::string, double> alone;
   for (const Json& r : results)
-    if (is_ours(r) && r.value("strategy", "") == "none") alone[key_of(r)] = number(r, "median_ms");
+    if (is_ours(r) && r.value("strategy", "") == "none") alone[ranked_key(r)] = number(r, "median_ms");
   std::set<std::string> rates;
   for (const Json& r : results) {
     if (r.value("strategy", "") != "bucketed" || !r.contains("model") || !r["model"].is_object()) continue;
     const Json& m = r["model"];
-    double base = alone.contains(key_of(r)) ? alone[key_of(r)] : 0;
+    double base = alone.contains(ranked_key(r)) ? alone[ranked_key(r)] : 0;
     t.rows.push_back({mode_text(r), std::to_string(r.value("ranks", 0)), shown(r, "bucket_mb", 3),
                       shown(m, "buckets", 3), shown(m, "overhead_ms", 3),
                       base > 0 ? significant(number(r, "median_ms") - base, 3) : "",
@@ -139,18 +107,8 @@ Table bucket_model(const Json& results) {
 
 View bench_ddp_view(const Json& record) {
   View view;
-  view.preamble = machine_lines(record.at("machine"));
-  std::set<std::string> said;
+  view.preamble = ranked_preamble(record);
   const Json& results = record.at("results");
-  for (const Json& r : results) {
-    std::string line =
-        fmt::format("{} {} of {} {}, {}: {}", r.value("ranks", 0), r.value("ranks", 0) == 1 ? "rank" : "ranks",
-                    r.value("threads", 0), r.value("threads", 0) == 1 ? "thread" : "threads", r.value("backend", "?"),
-                    r.value("backend_why", "?"));
-    if (said.insert(line).second) view.preamble.push_back(line);
-  }
-  view.preamble.emplace_back("Ranks share this host's cores and memory: not a scaling result.");
-  for (const Json& n : record.value("notes", Json::array())) view.preamble.push_back("note: " + n.get<std::string>());
   view.tables.push_back(times(results));
   if (Table t = bucket_model(results); !t.rows.empty()) view.tables.push_back(t);
   std::vector<const Json*> rows;

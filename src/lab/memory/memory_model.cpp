@@ -28,6 +28,21 @@ std::vector<LargestRow> largest_of(const plan::Walk& run, int64_t most) {
   return rows;
 }
 
+// How many ranks at least, a power of two, share it so that it fits; by card, nothing where so many are not enough.
+Json ranks_needed(RunConfig c, const MakeModel& make_model) {
+  constexpr int64_t most = 1024;
+  Json needed = Json::object();
+  for (const plan::Gpu* card : plan::known_cards()) {
+    int64_t ranks = 1;
+    for (; ranks <= most; ranks *= 2) {
+      c.group = imagined_group(ranks);
+      if (plan::fits(c, card->info(), make_model)) break;
+    }
+    needed[card->card] = ranks <= most ? Json(ranks) : Json();
+  }
+  return needed;
+}
+
 // Which cards it fits on, each by a prediction for that card, and what would make it fit on one: the one named, the one
 // here, or else the largest it does not fit on.
 CardsResult cards_of(const MeasuredRun& c, const plan::Prediction& need, const std::string& wanted,
@@ -47,6 +62,7 @@ CardsResult cards_of(const MeasuredRun& c, const plan::Prediction& need, const s
     (ok ? r.fits : r.does_not_fit).push_back(name);
     if (!ok && wanted.empty() && !cuda_backend()) card = info;
   }
+  if (c.group && c.shard.level != ShardLevel::none) r.ranks_needed = ranks_needed(asked, make_model);
   if (!card) return r;
   r.card = card->name;
   r.card_bytes = card->memory_bytes;
@@ -65,12 +81,12 @@ class MemoryCase : public Case {
              const MakeModel& make_model, std::string& snapshot)
       : config_(config), on_(on), options_(options), alone_(alone), make_model_(make_model), snapshot_(snapshot) {}
 
-  std::string text() const override { return config_.text(); }
+  std::string text() const override { return config_.text() + ranks_text(config_); }
   // What does not fit is predicted instead, so that people see why.
   bool run(const Turn&, Progress&) override {
     plan::Prediction need = plan::predict(config_, on_, make_model_);
     plan::Fit fit{need.refused.empty(), 0, need.refused, ""};
-    if (!options_.predict) fit = plan::fit_of(need, backend_of(config_.device).free_bytes());
+    if (!options_.predict) fit = plan::fit_of(need, allocator_of(config_.device).free_bytes());
     bool dry = options_.predict || !fit.fits;
     restart_product_tuning();
     std::optional<plan::Walk> measured;
@@ -100,6 +116,7 @@ class MemoryCase : public Case {
     plan::Usage peak = plan::peak_of(plan::usage_by_phase(walk));
     MemoryResult r;
     r.config = config_of(c);
+    r.config.update(ranks_json(c));
     if (!walk.out_of_memory.empty()) r.status = "oom", r.reason = walk.out_of_memory;
     r.predicted = predicted;
     r.predicted_for = on_.name;
@@ -167,7 +184,9 @@ int memory_model(const MemoryOptions& options, const OutputOptions& output, cons
   std::optional<DeviceInfo> imagined;  // what is predicted for
   if (!options.card.empty()) imagined = plan::card_named(options.card).info();
   else if (options.predict) imagined = imagined_device(*sweep.device);
-  std::vector<MeasuredRun> runs = expand(sweep, options.predict ? imagined : std::nullopt);
+  check(options.predict || !options.ranks.any(),
+        "--ranks and --shard: what a rank of many needs is predicted; add --predict, or measure with bench shard");
+  std::vector<MeasuredRun> runs = with_ranks(expand(sweep, options.predict ? imagined : std::nullopt), options.ranks);
   check_snapshot(options.snapshot, runs.size());
   check(output.plot.empty() || runs.size() == 1,
         "--plot {}: a timeline is of one configuration, but these flags make {}", output.plot, runs.size());

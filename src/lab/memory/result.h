@@ -52,6 +52,7 @@ struct CardsResult {
   std::optional<int64_t> card_bytes;
   std::optional<bool> card_fits;
   std::optional<std::string> change;  // that makes it fit there
+  std::optional<Json> ranks_needed;   // by card, of a run that ranks share
 
   template <class Self, class F> static void fields(Self& self, F&& f) {
     f("device_bytes", self.device_bytes);
@@ -61,6 +62,7 @@ struct CardsResult {
     f("card_bytes", self.card_bytes);
     f("card_fits", self.card_fits);
     f("change", self.change);
+    f("ranks_needed", self.ranks_needed);
   }
 };
 

@@ -35,7 +35,10 @@ void add_categories(std::vector<std::string>& row, const Json& by) {
 
 Table phase_table(const Json& r) {
   Table t;
-  t.title = fmt::format("{} memory: {}", r.at("predicted") == true ? "Predicted" : "Measured", config_text(r));
+  t.title = fmt::format(
+      "{} memory: {}{}", r.at("predicted") == true ? "Predicted" : "Measured", config_text(r),
+      r.contains("ranks") ? fmt::format(", rank 0 of {}, shard {}", r["ranks"].get<int64_t>(), r.value("shard", "none"))
+                          : "");
   t.columns = {{"phase", true}, {"at", true}, {"allocated"}};
   add_category_columns(t);
   t.keys = 1;
@@ -69,6 +72,13 @@ std::string change_text(const Json& cards) {
   if (cards.at("card_fits") == true) return fmt::format("{}: fits", card);
   if (!cards.value("change", Json()).is_string()) return fmt::format("nothing that was tried fits on {}", card);
   return fmt::format("To fit on {}: {}", card, cards["change"].get<std::string>());
+}
+
+std::string ranks_needed_text(const Json& cards) {
+  std::string text;
+  for (const auto& [card, ranks] : cards["ranks_needed"].items())
+    if (ranks.is_number()) text += fmt::format("{}{} from {}", text.empty() ? "" : ", ", card, ranks.get<int64_t>());
+  return text.empty() ? "none of those listed, with up to 1024" : text;
 }
 
 std::vector<std::string> summary(const Json& r) {
@@ -105,12 +115,13 @@ std::vector<std::string> summary(const Json& r) {
       line += ". " + change_text(c);
     }
     lines.push_back(line);
+    if (c.contains("ranks_needed")) lines.push_back("with ranks that share it so: " + ranks_needed_text(c));
   }
   return lines;
 }
 
 Table overview(const Json& results) {
-  Table t = run_table("", {{"peak"}});
+  Table t = run_table("", {{"ranks"}, {"shard", true}, {"peak"}});
   add_category_columns(t);
   t.columns.insert(t.columns.end(), {{"segments", false, 5},
                                      {"on the device"},
@@ -123,6 +134,8 @@ Table overview(const Json& results) {
   bool published = false;
   for (const Json& r : results) {
     std::vector<std::string> row = run_cells(r, r.contains("mode") ? mode_text(r) : "");
+    row.push_back(r.contains("ranks") ? std::to_string(r["ranks"].get<int64_t>()) : "");
+    row.push_back(r.value("shard", ""));
     row.push_back(size_text(r.at("peak_bytes")));
     add_categories(row, r.at("peak_by"));
     row.push_back(size_text(r.at("reserved_bytes")));
@@ -134,7 +147,8 @@ Table overview(const Json& results) {
                                                        : "");
     const Json cards = r.value("cards", Json::object());
     std::string not_on = cards.contains("does_not_fit") ? joined(cards["does_not_fit"]) : "";
-    if (cards.contains("card") && cards["card_fits"] == false) not_on += "; " + change_text(cards);
+    if (cards.contains("ranks_needed")) not_on += "; fits on " + ranks_needed_text(cards);
+    else if (cards.contains("card") && cards["card_fits"] == false) not_on += "; " + change_text(cards);
     row.push_back(not_on);
     row.push_back(published_memory(r.value("size", ""), r.value("pass", ""), r.value("ctx", 0L), r.value("batch", 0L)));
     published = published || !row.back().empty();

@@ -83,7 +83,7 @@ class ModelProfile : public ProfileCase {
 
   plan::Fit fit() override {
     need_ = plan::predict(run_, target_of(run_.device), make_model_);
-    return plan::fit_of(need_, backend_of(run_.device).free_bytes());
+    return plan::fit_of(need_, allocator_of(run_.device).free_bytes());
   }
 
  private:
@@ -107,7 +107,7 @@ class AttentionProfile : public ProfileCase {
         passes_(passes) {}
 
   plan::Fit fit() override {
-    int64_t need = predict(config_).peak_bytes, free = backend_of(config_.device).free_bytes();
+    int64_t need = predict(config_).peak_bytes, free = allocator_of(config_.device).free_bytes();
     return {need <= free, free,
             fmt::format("needs {}, {} are free", bytes_text(double(need)), bytes_text(double(free))), ""};
   }
