@@ -13,7 +13,6 @@
 namespace sinter::dist {
 namespace {
 
-
 Tensor part_of(const Tensor& all, const Parameters::Stretch& s, int64_t begin, int64_t end) {
   return slice(all, 0, begin - s.begin, end - begin);
 }

@@ -42,7 +42,8 @@ Report passes::gathers(Graph& graph, const PassOptions&) {
     const Node& n = graph.nodes[size_t(i)];
     if (n.op != &ops::all_gather) continue;
     if (graph.buffers[size_t(n.in[1].buffer)].is_planned()) {
-      int to = earlier.size() >= choices::units_ahead ? earlier[earlier.size() - choices::units_ahead] : 0, cast = cast_for(graph, i);
+      int to = earlier.size() >= choices::units_ahead ? earlier[earlier.size() - choices::units_ahead] : 0,
+          cast = cast_for(graph, i);
       earlier.push_back(i);
       if (to == i || !graph.in_one_segment(to, i)) continue;
       report.lines.push_back(fmt::format("{} of {} bytes: beside {}", n.range->path(),
