@@ -348,8 +348,7 @@ void Parameters::release_grad() {
 Tensor Parameters::memory_for(const Role& r, const Stretch& s) const {
   CategoryScope scope(r.category);
   Dims all{s.end - s.begin};
-  Tensor memory = options_.pool ? empty_in_pool(all, r.dtype, options_.device, options_.pool)
-                                : empty(all, r.dtype, options_.device);
+  Tensor memory = empty_in_pool(all, r.dtype, options_.device, options_.pool);
   if (&r != gradient_) return memory;
   for (const LeafEntry& l : leaves_) {
     int64_t used = l.offset + l.tensor.numel();
@@ -542,12 +541,6 @@ template <class F> std::vector<std::pair<int64_t, int64_t>> Parameters::ranges_o
 }
 
 std::vector<std::pair<int64_t, int64_t>> Parameters::ranges_with_grad() const {
-  if (options_.shards.level != ShardLevel::none) {  // ranks have made sure that all have arrived
-    std::vector<std::pair<int64_t, int64_t>> own;
-    for (const Stretch& s : stretches_)
-      if (s.unit >= 0 && s.own_begin < s.own_end) own.emplace_back(s.own_begin, s.own_end);
-    return own;
-  }
   auto has_grad = [](const LeafEntry& l) { return leaf_of(l.tensor)->has_grad; };
   for (auto [begin, end] : ranges_of([&](const LeafEntry& l) { return !l.frozen && !has_grad(l); }))
     fill(gradient_->range(begin, end), 0);

@@ -46,6 +46,10 @@ void Optimizer::set_learning_rate(double learning_rate) {
 void Optimizer::step() {
   Range range("optimizer", RangeKind::phase);
   NoGrad off;
+  check(parameters_.options().shards.level == ShardLevel::none,
+        "parameters are sharded among {} ranks: an optimizer's own step would update this rank's share alone; step "
+        "with Trainer or dist::Sharding, which communicate, or wrap the optimizer in dist::ShardedOptimizer",
+        parameters_.options().shards.ranks);
   parameters_.allocate_grad();  // a step without a backward pass finds none
   allocate();
   parameters_.refresh_stale_low_copy();  // or a copy that no update reaches would be called current below

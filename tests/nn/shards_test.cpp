@@ -5,6 +5,7 @@
 #include "dist/sharding.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "optim/optimizer.h"
 #include "support/built.h"
 #include "support/values.h"
 
@@ -132,6 +133,16 @@ TEST(Shards, FrozenParametersStayWhole) {
     EXPECT_EQ(to_vector(e.value), to_vector(rank_of(ShardLevel::none, 0, 1)->find(e.name).value));
     EXPECT_TRUE(p->role("copy").view(e).defined());
     EXPECT_FALSE(p->role("gradient").view(e).defined());
+  }
+}
+
+TEST(Shards, AreNotForAnOptimizersOwnStep) {
+  for (ShardLevel level : levels) {
+    auto p = rank_of(level, 0, 2);
+    AdamW optimizer(*p, {});
+    EXPECT_TRUE(mentions(error_of(ErrorKind::usage, [&] { optimizer.step(0.1); }),
+                         {"sharded among 2 ranks", "dist::Sharding", "dist::ShardedOptimizer"}))
+        << name_of(level);
   }
 }
 
