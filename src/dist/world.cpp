@@ -56,12 +56,16 @@ int World::ranks_a_host(const std::vector<int>& ranks) const {
   return runs[0].second;
 }
 
+// No ranks given: all of them.
+std::vector<int> World::or_all(std::vector<int> ranks) const {
+  if (!ranks.empty()) return ranks;
+  ranks.resize(size_t(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 World::Choice World::choose(const std::string& backend, const std::vector<int>& given) const {
-  std::vector<int> ranks = given;
-  if (ranks.empty()) {
-    ranks.resize(size_t(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
+  std::vector<int> ranks = or_all(given);
   bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int r) { return host_of(r) == host_of(ranks[0]); });
   int a_host = ranks_a_host(ranks);
   if (backend == "auto") {
@@ -83,13 +87,10 @@ World::Choice World::choose(const std::string& backend, const std::vector<int>& 
   return {backend, "asked for"};
 }
 
-std::unique_ptr<ProcessGroup> World::make_group(const std::string& backend, std::vector<int> ranks,
+std::unique_ptr<ProcessGroup> World::make_group(const std::string& backend, const std::vector<int>& given,
                                                 bool deterministic) {
+  std::vector<int> ranks = or_all(given);
   Choice choice = choose(backend, ranks);
-  if (ranks.empty()) {
-    ranks.resize(size_t(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
   GroupSetting s;
   s.key = next_key("group");
   s.shared = host_->common(shm_bytes(ranks.size()));  // also where it goes unused: all must ask for the same

@@ -34,7 +34,7 @@ class World {
 
   // A group of the ranks named, or of all if none is. All ranks of the world call it, in the same order; those that are
   // not named get nothing. `backend`: shm, gloo, hosts or auto. Deterministic if the world or the caller asks for it.
-  std::unique_ptr<ProcessGroup> make_group(const std::string& backend, std::vector<int> ranks = {},
+  std::unique_ptr<ProcessGroup> make_group(const std::string& backend, const std::vector<int>& ranks = {},
                                            bool deterministic = false);
   struct Choice {
     std::string backend, why;
@@ -51,6 +51,7 @@ class World {
   void begin_step(int64_t step);  // from 1 on: for others to read when something goes wrong
 
  private:
+  std::vector<int> or_all(std::vector<int> ranks) const;
   std::string next_key(const char* what);
   std::vector<int> ranks_of_host(int host) const;
   int ranks_a_host(const std::vector<int>& ranks) const;
