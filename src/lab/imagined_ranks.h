@@ -1,23 +1,18 @@
 // Ranks on paper: the step of one of many, traced or predicted without the others.
 #pragma once
-#include "lab/flags.h"
+#include "lab/shard_flags.h"
 #include "lab/sweep.h"
 
 namespace sinter::lab {
 
 struct ImaginedRanks {
-  std::vector<int64_t> ranks;      // how many, and …
-  std::vector<std::string> shard;  // … what they divide among them; each combination is a run
-  std::string strategy = "bucketed", reshard_after_forward = "yes";
-  double bucket_mb = 25;
-  bool accumulate_unsharded = false;
+  std::vector<int64_t> ranks;  // how many, and …
+  ShardFlags shard;            // … what they divide among them; each combination is a run
+  std::string strategy = "bucketed";
 
-  bool any() const { return !ranks.empty() || !shard.empty(); }
+  bool any() const { return !ranks.empty() || !shard.levels.empty(); }
 };
 void add_imagined_rank_flags(Flags& flags, ImaginedRanks& options);
-
-// yes or no; refuses other words.
-bool reshards(const std::string& answer);
 
 // A group that is not there, of so many ranks; kept for the life of the process.
 ProcessGroup* imagined_group(int64_t ranks);

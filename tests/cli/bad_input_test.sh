@@ -72,6 +72,11 @@ refused 2 'json|missing' $cpu --size tiny --json "$work/missing/dir/record.json"
 refused 2 'table|.md' $cpu --size tiny --table "$work/table.docx"
 refused 2 'plot|.svg' $cpu --size tiny --plot "$work/plot.bmp"
 
+for command in 'memory model --predict' 'compile model'; do
+  refused 2 'shard optimizer|say among how many|--ranks' $command --device cpu --size tiny --shard optimizer
+  refused 2 'ranks|between 1 and' $command --device cpu --size tiny --ranks 0
+done
+
 plan="plan cost --size xl"
 refused 2 'preset|xxs|xxl' plan cost --preset xxs
 refused 2 'preset xxl|--size' $plan --preset xxl

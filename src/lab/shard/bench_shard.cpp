@@ -1,6 +1,5 @@
 #include "lab/shard/bench_shard.h"
 
-#include "lab/imagined_ranks.h"
 #include "lab/memory/memory_json.h"
 #include "lab/shard/result.h"
 
@@ -13,10 +12,10 @@ class ShardCase : public RankedCase {
             ShardLevel level, const MakeModel& make_model)
       : RankedCase(options, run, ranks, name_of(level), "", make_model) {
     run_.group = ranks->group.get();
-    run_.shard = {level, reshards(options.reshard_after_forward), options.accumulate_unsharded};
-    run_.data_parallel = {dist::Strategy::bucketed, options.bucket_mb};
+    run_.shard = options.shard.options(level);
+    run_.data_parallel = {dist::Strategy::bucketed, options.shard.bucket_mb};
     result_.level = name_of(level);
-    if (level == ShardLevel::none) result_.bucket_mb = options.bucket_mb;
+    if (level == ShardLevel::none) result_.bucket_mb = options.shard.bucket_mb;
     result_.reshard_after_forward = run_.shard.reshard_after_forward;
     result_.accumulate_unsharded = run_.shard.accumulate_unsharded;
   }
@@ -57,9 +56,7 @@ class ShardCase : public RankedCase {
       result_.predicted_peak_bytes =
           std::max(result_.predicted_peak_bytes.value_or(0), r.predicted_peak_bytes.value_or(0));
     }
-    Json j = result_;
-    j.erase("lanes");  // bench ddp's picture
-    return j;
+    return result_;
   }
 
   RankMemory held_;  // by this rank
@@ -69,15 +66,13 @@ class ShardCase : public RankedCase {
 }  // namespace
 
 int bench_shard(const ShardBenchOptions& o, const OutputOptions& output, const MakeModel& make_model) {
-  std::vector<ShardLevel> levels;
-  for (const std::string& name : o.levels) levels.push_back(shard_level_named(name));
-  for (int i = 0; o.levels.empty() && i < shard_level_count; ++i) levels.push_back(ShardLevel(i));
-  check(o.bucket_mb > 0, "--bucket-mb must be positive, and is {}", o.bucket_mb);
+  std::vector<ShardLevel> levels = o.shard.all_levels();
+  for (int i = 0; o.shard.levels.empty() && i < shard_level_count; ++i) levels.push_back(ShardLevel(i));
   RankedBench bench{"bench shard", Json::object()};
   for (ShardLevel level : levels) bench.config["shard"].push_back(name_of(level));
-  bench.config["bucket_mb"] = o.bucket_mb;
-  bench.config["reshard_after_forward"] = reshards(o.reshard_after_forward);
-  bench.config["accumulate_unsharded"] = o.accumulate_unsharded;
+  bench.config["bucket_mb"] = o.shard.bucket_mb;
+  bench.config["reshard_after_forward"] = o.shard.options(levels[0]).reshard_after_forward;
+  bench.config["accumulate_unsharded"] = o.shard.accumulate_unsharded;
   bench.add_cases = [&](const MeasuredRun& run, const std::shared_ptr<Ranks>& ranks, Group& g) {
     for (ShardLevel level : levels) g.cases.push_back(std::make_unique<ShardCase>(o, run, ranks, level, make_model));
   };

@@ -1,15 +1,13 @@
 // Sharded training by level: the same step, with more and more of its memory divided among ranks.
 #pragma once
 #include "lab/ranked_step.h"
+#include "lab/shard_flags.h"
 #include "lab/view.h"
 
 namespace sinter::lab {
 
 struct ShardBenchOptions : RankedOptions {
-  std::vector<std::string> levels;  // none: data parallelism in buckets
-  double bucket_mb = 25;            // of none
-  std::string reshard_after_forward = "yes";
-  bool accumulate_unsharded = false;
+  ShardFlags shard;  // none: data parallelism in buckets
 };
 
 int bench_shard(const ShardBenchOptions& options, const OutputOptions& output, const MakeModel& make_model);

@@ -29,16 +29,8 @@ Command::Run declare(Flags& flags, const Program& program) {
     OutputOptions output;
   };
   auto g = std::make_shared<Given>();
-  const char* group = "Ranks";
   add_ranked_flags(flags, g->model, g->shard, g->output);
-  flags.add("--shard", g->shard.levels, "LEVEL,..",
-            "none, broadcast, optimizer, gradients, parameters (default: all of them)", group);
-  flags.add("--bucket-mb", g->shard.bucket_mb, "MIB", "size of a bucket of none (default 25)", group);
-  flags.add("--reshard-after-forward", g->shard.reshard_after_forward, "yes|no",
-            "parameters: give them back after the forward pass, and gather them again for backward (default yes)",
-            group);
-  flags.add_switch("--accumulate-unsharded", g->shard.accumulate_unsharded,
-                   "with --accumulate: add up whole gradients, and reduce only the last micro-batch's", group);
+  g->shard.shard.declare(flags, "all of them");
   return [g, program] {
     take_ranked_flags(g->model, g->shard, g->output);
     return bench_shard(g->shard, g->output, program.make_model);
