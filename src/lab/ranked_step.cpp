@@ -1,7 +1,7 @@
 #include "lab/ranked_step.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <filesystem>
 
 #include "backend/cpu/thread_pool.h"
@@ -19,38 +19,22 @@ namespace fs = std::filesystem;
 
 constexpr int64_t recorded_steps = 2;
 
-// One step: when a lane was at work. Pieces closer than what an eye can tell apart are joined.
-Json lanes_of(const Trace& trace) {
-  if (trace.steps.empty()) return nullptr;
-  auto [begin, end] = trace.steps.back();
-  double scale = double(end - begin) / 2000;
-  std::map<std::string, std::vector<std::pair<double, double>>> lanes;
-  std::vector<const Activity*> sorted;
-  for (const Activity& a : trace.device)
-    if (a.begin_ns >= begin && a.end_ns <= end) sorted.push_back(&a);
-  std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
-  for (const Activity* a : sorted) {
-    auto& lane = lanes[is_communication(*a) ? "communication" : a->stream > 0 ? "updates" : "compute"];
-    double from = double(a->begin_ns - begin), to = double(a->end_ns - begin);
-    bool join = !lane.empty() && from - lane.back().second < scale && !is_communication(*a);
-    if (join) lane.back().second = std::max(lane.back().second, to);
-    else lane.emplace_back(from, to);
-  }
-  Json j = Json::object();
-  j["step_us"] = std::round(double(end - begin) / 1e3);
-  for (const auto& [name, pieces] : lanes) {
-    j[name] = Json::array();
-    for (auto [from, to] : pieces) j[name].push_back({std::round(from / 1e3), std::round(to / 1e3)});
-  }
-  return j;
-}
-
 std::shared_ptr<Ranks> make_ranks(dist::World& world, const std::string& backend, int64_t count) {
   std::vector<int> ranks;
   for (int r = 0; r < int(count); ++r) ranks.push_back(r);
   auto made = std::make_shared<Ranks>(Ranks{world, count, world.choose(backend, ranks), nullptr});
   made->group = world.make_group(backend, ranks);
   return made;
+}
+
+// "mini, batch 4, ctx 128, fp32, …, 2 ranks, bucketed 25 MiB" without spaces and commas: cases that differ in anything
+// have folders of their own.
+std::string folder_of(const std::string& text) {
+  std::string folder;
+  for (unsigned char c : text)
+    if (std::isalnum(c) || c == '.' || c == '-') folder += char(c);
+    else if (!folder.empty() && folder.back() != '_') folder += '_';
+  return folder;
 }
 
 void check_folder(const std::string& trace) {
@@ -211,13 +195,10 @@ void RankedCase::record(const std::function<void()>& one, RankSteps& mine) {
   Overlap o = communication_overlap(p->trace.device);
   mine.communication_ms = double(o.communication_ns) / 1e6 / recorded_steps;
   mine.exposed_ms = double(o.communication_ns - o.overlapped_ns) / 1e6 / recorded_steps;
-  if (ranks_->world.rank() == 0) result().lanes = lanes_of(p->trace);
+  recorded(p->trace);
   if (options_.trace.empty()) return;
   p->trace.rank = group().rank(), p->trace.world_size = group().size();
-  std::string folder = fmt::format("{}_{}_{}_{}ranks", name_, run_.model.name, name_of(run_.mode), ranks_->count);
-  if (!detail_.empty()) folder += "_" + detail_;
-  std::erase(folder, ' ');
-  fs::path path = fs::path(options_.trace) / folder;
+  fs::path path = fs::path(options_.trace) / folder_of(text());
   fs::create_directories(path);
   write_file((path / fmt::format("rank_{}.json", group().rank())).string(), to_kineto(p->trace));
 }

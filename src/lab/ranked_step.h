@@ -77,7 +77,6 @@ struct RankedResult {
   std::optional<int64_t> collectives;                           // a step
   std::optional<int64_t> peak_bytes, predicted_peak_bytes;      // of a rank, the largest
   std::optional<double> tokens_per_s, loss;                     // of all ranks
-  std::optional<Json> lanes;                                    // of one step of rank 0: intervals in µs
   std::vector<RankSteps> by_rank;
 
   void add_statistics();  // of the samples
@@ -102,7 +101,6 @@ struct RankedResult {
     f("predicted_peak_bytes", self.predicted_peak_bytes);
     f("tokens_per_s", self.tokens_per_s);
     f("loss", self.loss);
-    f("lanes", self.lanes);
     f("by_rank", self.by_rank);
   }
 };
@@ -125,11 +123,12 @@ class RankedCase : public Case {
   virtual RankedResult& result() = 0;
   virtual Json row() = 0;
   // What an experiment looks at besides, on every rank: once the trainer is there; as a phase of a step ends; after
-  // each step; after the last timed one.
+  // each step; after the last timed one; at what was recorded.
   virtual void made() {}
   virtual void phase_ended(Phase) {}
   virtual void stepped(Workload&, [[maybe_unused]] int64_t step) {}
   virtual void finished(Workload&, RankSteps&) {}
+  virtual void recorded(const Trace&) {}
 
   ProcessGroup& group() { return *ranks_->group; }
 

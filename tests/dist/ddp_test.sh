@@ -53,7 +53,7 @@ for folder in pathlib.Path(sys.argv[2]).iterdir():
             assert isinstance(e["args"]["stream"], int) and e["args"]["stream"] > 0
             assert isinstance(e["args"]["correlation"], int) and e["dur"] >= 0
         collectives = [e for e in kernels if "ncclKernel" in e["name"]]
-        assert bool(collectives) == (not folder.name.startswith("none")), folder
+        assert bool(collectives) == (not folder.name.endswith("none")), folder
         assert all(e["args"]["stream"] == 9 for e in collectives)
 EOF2
 for word in 'exposed' 'overlap' 'bucket model' 'not a scaling result'; do has "$work/out" "$word"; done

@@ -42,14 +42,15 @@ for x in rows:
     # Bytes a parameter after a step; in fp32 4 of parameters, 4 of gradients, 8 of moments.
     held = sum(x["after_step_by"].get(c, 0) for c in state) / x["parameters"]
     if x["mode"] == "eager":
-        expected = {"none": 16, "broadcast": 12, "optimizer": 12, "gradients": 10, "parameters": 8}[x["level"]]
-        assert abs(held / expected - 1) < 0.03, (what, held)
-    else:
-        assert held <= 16.5
+        expected = {"none": 16, "broadcast": 12, "optimizer": 12, "gradients": 10, "parameters": 8}
+    else:  # gradients that the same step uses up need no memory of their own
+        expected = {"none": 16, "broadcast": 12, "optimizer": 12, "gradients": 8, "parameters": 6}
+    assert abs(held / expected[x["level"]] - 1) < 0.03, (what, held)
 assert of["eager", "parameters"]["after_init_bytes"] < 0.6 * of["eager", "none"]["after_init_bytes"]
 assert of["eager", "none"]["collectives"] == 2, of["eager", "none"]  # a bucket, and the loss
 folders = sorted(p.name for p in pathlib.Path(sys.argv[2]).iterdir())
-assert folders == sorted(f"{l}_custom_{m}_2ranks" for l in levels for m in ("eager", "compiled")), folders
+run = "custom_batch_2_ctx_32_fp32_flash_attention_"
+assert folders == sorted(f"{run}{m}step_2_ranks_{l}" for l in levels for m in ("", "compiled_")), folders
 for folder in pathlib.Path(sys.argv[2]).iterdir():
     assert [f.name for f in sorted(folder.iterdir())] == ["rank_0.json", "rank_1.json"]
 EOF2

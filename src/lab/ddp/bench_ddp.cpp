@@ -1,6 +1,8 @@
 #include "lab/ddp/bench_ddp.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "core/clock.h"
 #include "lab/ddp/result.h"
@@ -30,6 +32,32 @@ double all_reduce_seconds(ProcessGroup& group, int64_t bytes, int times) {
     if (i > 0) seconds.push_back(double(steady_ns() - begin) / 1e9);
   }
   return statistics_of(seconds).median;
+}
+
+// One step: when a lane was at work. Pieces closer than what an eye can tell apart are joined.
+Json lanes_of(const Trace& trace) {
+  if (trace.steps.empty()) return nullptr;
+  auto [begin, end] = trace.steps.back();
+  double scale = double(end - begin) / 2000;
+  std::map<std::string, std::vector<std::pair<double, double>>> lanes;
+  std::vector<const Activity*> sorted;
+  for (const Activity& a : trace.device)
+    if (a.begin_ns >= begin && a.end_ns <= end) sorted.push_back(&a);
+  std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
+  for (const Activity* a : sorted) {
+    auto& lane = lanes[is_communication(*a) ? "communication" : a->stream > 0 ? "updates" : "compute"];
+    double from = double(a->begin_ns - begin), to = double(a->end_ns - begin);
+    bool join = !lane.empty() && from - lane.back().second < scale && !is_communication(*a);
+    if (join) lane.back().second = std::max(lane.back().second, to);
+    else lane.emplace_back(from, to);
+  }
+  Json j = Json::object();
+  j["step_us"] = std::round(double(end - begin) / 1e3);
+  for (const auto& [name, pieces] : lanes) {
+    j[name] = Json::array();
+    for (auto [from, to] : pieces) j[name].push_back({std::round(from / 1e3), std::round(to / 1e3)});
+  }
+  return j;
 }
 
 class DdpCase : public RankedCase {
@@ -75,6 +103,10 @@ class DdpCase : public RankedCase {
                          {"overhead_ms", 1e3 * (s / (count * w) + count * o)},
                          {"best_buckets", s / best},
                          {"best_bucket_mb", best / (1 << 20)}};
+  }
+
+  void recorded(const Trace& trace) override {
+    if (ranks_->world.rank() == 0) result_.lanes = lanes_of(trace);
   }
 
   int64_t check_replicas_;

@@ -11,6 +11,7 @@ struct DdpResult : RankedResult {
   std::optional<int64_t> gradient_bytes;  // that a step reduces
   std::optional<double> wire_bytes;       // that a rank sends for them
   std::optional<Json> model;              // the bucket model (spec: s/(n·w) + n·o)
+  std::optional<Json> lanes;              // of one step of rank 0: intervals in µs
   std::optional<Json> peer;               // what a peer says of its versions, date and threads
 
   template <class Self, class F> static void fields(Self& self, F&& f) {
@@ -21,6 +22,7 @@ struct DdpResult : RankedResult {
     f("wire_bytes", self.wire_bytes);
     f("model", self.model);
     RankedResult::fields(self, f);
+    f("lanes", self.lanes);
     f("peer", self.peer);
   }
 };
