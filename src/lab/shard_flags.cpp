@@ -6,9 +6,10 @@ namespace sinter::lab {
 
 void ShardFlags::declare(Flags& flags, const std::string& otherwise) {
   const char* group = "Ranks";
-  flags.add("--shard", levels, "LEVEL,..",
-            "what ranks divide among them: none, broadcast, optimizer, gradients, parameters (default " + otherwise + ")",
-            group);
+  flags.add(
+      "--shard", levels, "LEVEL,..",
+      "what ranks divide among them: none, broadcast, optimizer, gradients, parameters (default " + otherwise + ")",
+      group);
   flags.add("--reshard-after-forward", reshard_after_forward, "yes|no",
             "level parameters: give them back after the forward pass, and gather them again (default yes)", group);
   flags.add_switch("--accumulate-unsharded", accumulate_unsharded,

@@ -11,8 +11,8 @@ struct ShardFlags {
   bool accumulate_unsharded = false;
   double bucket_mb = 25;  // where nothing is sharded
 
-  std::vector<ShardLevel> all_levels() const;           // refuses names that are none
-  dist::ShardOptions options(ShardLevel level) const;   // refuses what is neither yes nor no
+  std::vector<ShardLevel> all_levels() const;                // refuses names that are none
+  dist::ShardOptions options(ShardLevel level) const;        // refuses what is neither yes nor no
   void declare(Flags& flags, const std::string& otherwise);  // `otherwise`: the levels if none is given, for --help
 };
 
