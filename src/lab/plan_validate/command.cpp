@@ -1,0 +1,38 @@
+// sinter plan validate
+#include "lab/command.h"
+
+#include "lab/plan_validate/plan_validate.h"
+
+namespace sinter::lab {
+namespace {
+
+constexpr const char* examples =
+    R"(Every row is printed, with its error, and with what a predictor says that takes every step to run at
+a constant part of the peak.
+
+Examples:
+  sinter plan validate --published bench/published_runs.json     runs that others have published)";
+
+Command::Run declare(Flags& flags, const Program& program) {
+  struct Given {
+    PlanValidateOptions plan;
+    OutputOptions output;
+  };
+  auto g = std::make_shared<Given>();
+  flags.add("--published", g->plan.published, "FILE", "published runs, as bench/published_runs.json holds them",
+            "Runs");
+  add_output_flags(flags, g->output, Plot::no);
+  return [g, program] {
+    g->output.reads = {{"--published", g->plan.published}};
+    return plan_validate(g->plan, g->output, program.make_model);
+  };
+}
+
+}  // namespace
+
+std::vector<Command> plan_validate_commands() {
+  return {{"plan validate", "predictions beside measurements: how far they are to be trusted", examples, declare,
+           plan_validate_view}};
+}
+
+}  // namespace sinter::lab

@@ -1,0 +1,16 @@
+// Predictions beside measurements: of published runs, and of records that sinter has written.
+#pragma once
+#include "lab/output.h"
+#include "nn/model.h"
+
+namespace sinter::lab {
+
+struct PlanValidateOptions {
+  std::string published;             // a file of runs
+  std::vector<std::string> records;  // of bench model
+  std::string machine, network;
+};
+int plan_validate(const PlanValidateOptions& options, const OutputOptions& output, const MakeModel& make_model);
+View plan_validate_view(const Json& record);
+
+}  // namespace sinter::lab
