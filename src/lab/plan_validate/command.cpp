@@ -21,6 +21,9 @@ Command::Run declare(Flags& flags, const Program& program) {
   auto g = std::make_shared<Given>();
   flags.add("--published", g->plan.published, "FILE", "published runs, as bench/published_runs.json holds them",
             "Runs");
+  flags.add("--record", g->plan.records, "FILE,..", "records of bench model", "Runs");
+  flags.add("--machine", g->plan.machine, "NAME|FILE", "what they ran on", "Runs");
+  flags.add("--network", g->plan.network, "NAME|FILE", "between devices", "Runs");
   add_output_flags(flags, g->output, Plot::no);
   return [g, program] {
     g->output.reads = {{"--published", g->plan.published}};

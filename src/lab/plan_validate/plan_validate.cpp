@@ -65,6 +65,40 @@ Json published_rows(const std::string& file) {
   return rows;
 }
 
+// Of a record, every step that was timed on one device; what came to nothing is left away.
+Json record_rows(const std::string& file, const PlanValidateOptions& o, const MakeModel& make_model,
+                 Progress& progress) {
+  const Json record = read_record(file);
+  check(record.value("command", "") == "bench model", "--record {}: of {}; give one of bench model", file,
+        record.value("command", "?"));
+  plan::Machine machine = plan::machine_named(o.machine);
+  plan::Network network = plan::network_named(o.network);
+  Json rows = Json::array();
+  for (const Json& r : record.at("results")) {
+    if (r.value("engine", "") != "sinter" || r.value("status", "") != "ok" || !r.contains("config")) continue;
+    DeviceInfo on = r.value("device", "") == "cpu" ? target_of(DeviceType::cpu)
+                                                   : plan::card_named("H200-141").info();
+    SweepOptions sweep = sweep_from_json(r["config"], file);
+    sweep.threads = {}, sweep.no_tune = {};
+    // What ran, where the configuration left it open.
+    if (r.contains("attention")) sweep.attention = {r["attention"].get<std::string>()};
+    const MeasuredRun run = expand(with_defaults(sweep), on).at(0);
+    progress.now(run.text());
+    plan::StepTime t = plan::predict_time(run, on, machine, network, make_model);
+    ValidatedRun v;
+    v.kind = "record", v.id = run.model.name, v.source = file, v.machine = machine.name;
+    v.text = run.text();
+    v.measured_ms = r.at("median_ms"), v.raw_ms = v.predicted_ms = 1e3 * t.seconds;
+    v.naive_ms = 1e3 * t.flops / machine.product(run.precision.name).peak;
+    rows.push_back(v);
+  }
+  // One part of the peak for all of them, the best there is.
+  double sum = 0;
+  for (const Json& r : rows) sum += std::log(r["measured_ms"].get<double>() / r["naive_ms"].get<double>());
+  for (Json& r : rows) r["naive_ms"] = r["naive_ms"].get<double>() * std::exp(sum / double(rows.size()));
+  return rows;
+}
+
 }  // namespace
 
 int plan_validate(const PlanValidateOptions& o, const OutputOptions& output, const MakeModel& make_model) {
@@ -76,7 +110,8 @@ int plan_validate(const PlanValidateOptions& o, const OutputOptions& output, con
   group.in_turns = false;
   if (!o.published.empty())
     group.cases.push_back(simple_case(o.published, [&](Progress&) { return published_rows(o.published); }));
-  (void)make_model;
+  for (const std::string& file : o.records)
+    group.cases.push_back(simple_case(file, [&](Progress& p) { return record_rows(file, o, make_model, p); }));
   return run(e, output);
 }
 

@@ -8,7 +8,7 @@ namespace sinter::lab {
 struct PlanValidateOptions {
   std::string published;             // a file of runs
   std::vector<std::string> records;  // of bench model
-  std::string machine, network;
+  std::string machine, network = "h100";
 };
 int plan_validate(const PlanValidateOptions& options, const OutputOptions& output, const MakeModel& make_model);
 View plan_validate_view(const Json& record);
