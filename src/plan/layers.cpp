@@ -52,6 +52,24 @@ class Builder {
   }
   double tokens() const { return tokens_; }
 
+  // Master, gradient, two moments and a 16-bit copy, as they are divided; and what the forward pass keeps, of as many
+  // micro-batches as a stage has under way.
+  double memory_bytes(int64_t layers) const {
+    double p = layer_parameters() * double(layers) + end_parameters() / double(l_.pipeline);
+    double n = double(shard_ranks());
+    constexpr double whole[] = {18, 6, 2, 0}, divided[] = {0, 12, 16, 16};
+    double state = p * (whole[l_.shard] + divided[l_.shard] / n);
+    if (l_.shard == Layout::parameters) state += 3 * 2 * layer_parameters() + 2 * 4 * layer_parameters();
+    double d = double(s_.d_model), stream = tokens_ * 4 * d / (l_.sequence_parallel ? y_ : 1);
+    double inside = 2 * tokens_ * (2 * d + 2 * kv_ + (s_.gated ? 2 : 1) * double(s_.d_ff)) / y_;
+    if (s_.naive_attention) inside += 2 * tokens_ * double(s_.heads) * double(s_.ctx) / y_;
+    double layer = 2 * stream + inside;
+    double kept = l_.recompute > 0 ? l_.recompute * stream + (1 - l_.recompute) * layer : layer;
+    double under_way = double(std::min(l_.pipeline, l_.micro_batches));
+    double ends = 2 * 2 * tokens_ * double(s_.vocab) / y_;
+    return state + under_way * double(layers) * kept + layer + ends;
+  }
+
   // Ranks of the data axis that divide parameters, or make an all-reduce together.
   Ranks data_ranks(int64_t count) const {
     int64_t inside = std::max<int64_t>(1, per_node_ / std::min(per_node_, l_.tensor));
@@ -292,6 +310,7 @@ SimulatedStep simulate_layers(const Shape& s, const Layout& l, const std::string
                 (l.micro_batches > 1 ? usual.seconds : reducing.seconds);
     r.bubble = r.seconds - n * one;
   }
+  r.memory_bytes = first.memory_bytes(layers);
   double parameters = first.layer_parameters() * double(layers) + first.end_parameters() / double(l.pipeline);
   bool divided = l.shard != Layout::none;
   double updated = parameters / (divided ? double(first.shard_ranks()) : 1);

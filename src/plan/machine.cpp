@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "plan/gpus.h"
+#include "ops/context.h"
 #include "system/cache_files.h"
 #include "system/json_fields.h"
 
@@ -35,6 +36,7 @@ Machine of_sheet(const Sheet& s) {
   const Gpu& gpu = *gpu_of(s.gpu);
   Machine m;
   m.name = s.name;
+  m.target = gpu.info();
   m.memory_bytes = gpu.memory_mib > 0 ? double(gpu.memory_mib << 20) : s.memory_gb * 1e9;
   for (const char* dtype : {"bf16", "fp16", "tf32", "fp32"})
     if (auto peak = datasheet_product(gpu.name, dtype))
@@ -57,7 +59,9 @@ Machine read(JsonFields j, const std::string& otherwise) {
   m.date = j.text("date", "");
   std::string device = j.text("device");
   if (device != "cpu" && device != "cuda") j.refuse("device", device + " is unknown; choose cpu or cuda");
-  m.device = device == "cpu" ? DeviceType::cpu : DeviceType::cuda;
+  if (device == "cpu") m.target = target_of(DeviceType::cpu);
+  else if (const Gpu* gpu = gpu_of(j.text("gpu", "H200"))) m.target = gpu->info();
+  else j.refuse("gpu", "is none that sinter knows; write a name such as H100, A100 or RTX 4090");
   m.memory_bytes = j.number("memory_bytes", 1e6, 1e18);
   for (auto& [dtype, p] : j.named("products")) {
     m.products[dtype] = {p.number("peak", 1e6, 1e20), p.number("reach", 0.01, 1.1), p.number("edge", 0, 1e6)};
@@ -118,8 +122,9 @@ std::string machine_json(const Machine& m) {
   Json j = {{"name", m.name},
             {"source", m.source == Machine::measured ? "measured" : "datasheet"},
             {"date", m.date},
-            {"device", m.device == DeviceType::cpu ? "cpu" : "cuda"},
+            {"device", name_of(m.target.type)},
             {"memory_bytes", m.memory_bytes}};
+  if (m.target.type == DeviceType::cuda) j["gpu"] = m.target.name;
   for (const auto& [dtype, p] : m.products)
     j["products"][dtype] = {{"peak", p.peak}, {"reach", p.reach}, {"edge", p.edge}};
   j["attention"] = {{"forward", m.attention.forward}, {"backward", m.attention.backward}, {"edge", m.attention.edge}};

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
+#include "backend/device.h"
 
 namespace sinter::plan {
 
@@ -29,8 +29,8 @@ struct AttentionRate {  // of the products' peak, of FLOPs that are really run
 struct Machine {
   std::string name;
   enum Source { datasheet, measured } source = datasheet;
-  std::string date;  // of the measurement
-  DeviceType device = DeviceType::cuda;
+  std::string date;   // of the measurement
+  DeviceInfo target;  // what a step is traced for: which kernels there are, and so which calls, depends on it
   double memory_bytes = 0;
   std::map<std::string, ProductRate> products;  // by dtype
   AttentionRate attention;

@@ -76,7 +76,7 @@ Trace trace_of(const Work& work, const Timeline& line, const Machine& m, int64_t
   t.device_name = m.name + " (predicted)";
   t.device_memory = int64_t(m.memory_bytes);
   t.world_size = int(devices);
-  t.on_host = m.device == DeviceType::cpu;
+  t.on_host = m.target.type == DeviceType::cpu;
   auto ns = [](double s) { return int64_t(std::llround(s * 1e9)); };
   for (const Piece& p : line.pieces) {
     const Task& task = work.tasks[size_t(p.task)];

@@ -6,7 +6,6 @@
 #include "lab/driver.h"
 #include "lab/record.h"
 #include "lab/sweep.h"
-#include "plan/gpus.h"
 #include "plan/published.h"
 #include "plan/step_time.h"
 
@@ -76,8 +75,9 @@ Json record_rows(const std::string& file, const PlanValidateOptions& o, const Ma
   Json rows = Json::array();
   for (const Json& r : record.at("results")) {
     if (r.value("engine", "") != "sinter" || r.value("status", "") != "ok" || !r.contains("config")) continue;
-    DeviceInfo on = r.value("device", "") == "cpu" ? target_of(DeviceType::cpu)
-                                                   : plan::card_named("H200-141").info();
+    check(r.value("device", "") == name_of(machine.target.type), "--machine {}: a {}, and {} is of {}", machine.name,
+          name_of(machine.target.type), file, r.value("device", "?"));
+    const DeviceInfo& on = machine.target;
     SweepOptions sweep = sweep_from_json(r["config"], file);
     sweep.threads = {}, sweep.no_tune = {};
     // What ran, where the configuration left it open.
