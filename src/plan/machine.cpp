@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "plan/gpus.h"
 #include "ops/context.h"
+#include "plan/gpus.h"
 #include "system/cache_files.h"
 #include "system/json_fields.h"
 

@@ -6,7 +6,7 @@
 namespace sinter::plan {
 namespace {
 
-void take_compiled(StepTime& t, const RunConfig& run, const MakeModel& make_model, int64_t per_node) {
+void take_compiled(StepWork& t, const RunConfig& run, const MakeModel& make_model, int64_t per_node) {
   Workload work(run, DeviceType::meta, make_model);
   work.run();
   for (const Trainer::Replayed& r : work.trainer().replayed()) {
@@ -18,7 +18,7 @@ void take_compiled(StepTime& t, const RunConfig& run, const MakeModel& make_mode
   if (t.parts.size() > 1) t.times[t.parts.size() == 2 ? 0 : 1] += others;
 }
 
-void take_eager(StepTime& t, const RunConfig& run, const MakeModel& make_model, int64_t per_node) {
+void take_eager(StepWork& t, const RunConfig& run, const MakeModel& make_model, int64_t per_node) {
   Trainer trainer(run.model, run.trainer_options(DeviceType::meta), make_model);
   Batch batch = random_batch(run.batch, run.model.ctx, run.model.vocab, run.seed, DeviceType::meta);
   auto traced = [&](Pass pass) {
@@ -32,19 +32,23 @@ void take_eager(StepTime& t, const RunConfig& run, const MakeModel& make_model, 
 
 }  // namespace
 
-StepTime predict_time(const RunConfig& run, const DeviceInfo& on, const Machine& machine, const Network& network,
-                      const MakeModel& make_model, const Conditions& conditions) {
-  StepTime t;
+StepWork step_work(const RunConfig& run, const DeviceInfo& on, int64_t devices_per_node, const MakeModel& make_model) {
+  StepWork w;
   MetaTarget target(on);
-  (run.mode == Mode::compiled ? take_compiled : take_eager)(t, run, make_model, network.devices_per_node);
+  (run.mode == Mode::compiled ? take_compiled : take_eager)(w, run, make_model, devices_per_node);
+  return w;
+}
+
+StepTime time_of(const StepWork& work, const Machine& machine, const Network& network, const Conditions& conditions) {
+  StepTime t;
   double products = 0, outside = 0;
-  for (size_t i = 0; i < t.parts.size(); ++i) {
-    double times = double(t.times[i]);
-    t.timeline = simulate(t.parts[i], machine, network, conditions);
+  for (size_t i = 0; i < work.parts.size(); ++i) {
+    double times = double(work.times[i]);
+    t.timeline = simulate(work.parts[i], machine, network, conditions);
     t.seconds += times * t.timeline.seconds;
     t.communication += times * t.timeline.communication, t.exposed += times * t.timeline.exposed;
-    t.flops += times * t.parts[i].products();
-    for (const Task& task : t.parts[i].tasks) {
+    t.flops += times * work.parts[i].products();
+    for (const Task& task : work.parts[i].tasks) {
       if (task.kind != Task::product) continue;
       products += times * task.flops;
       const auto& range = machine.product_flops;

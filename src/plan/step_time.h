@@ -6,15 +6,20 @@
 
 namespace sinter::plan {
 
+// What runs: one pass, or several where micro-batches make a step, and how often.
+struct StepWork {
+  std::vector<Work> parts;
+  std::vector<int64_t> times;
+};
+StepWork step_work(const RunConfig& run, const DeviceInfo& on, int64_t devices_per_node, const MakeModel& make_model);
+
 struct StepTime {
   double seconds = 0, communication = 0, exposed = 0;
-  double flops = 0;            // of products and attention, as run
-  double outside = 0;          // of them, the part in products that are smaller or larger than what was measured
-  std::vector<Work> parts;     // what runs: one, or several where micro-batches make a step …
-  std::vector<int64_t> times;  // … and how often
-  Timeline timeline;           // of the last of them
+  double flops = 0;    // of products and attention, as run
+  double outside = 0;  // of products' FLOPs, the part in calls smaller or larger than those that were measured
+  Timeline timeline;   // of the last part
 };
-StepTime predict_time(const RunConfig& run, const DeviceInfo& on, const Machine& machine, const Network& network,
-                      const MakeModel& make_model, const Conditions& conditions = {});
+StepTime time_of(const StepWork& work, const Machine& machine, const Network& network,
+                 const Conditions& conditions = {});
 
 }  // namespace sinter::plan

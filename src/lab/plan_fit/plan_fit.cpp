@@ -115,7 +115,8 @@ class Search {
     return r;
   }
   void add_time(FitResult& r) const {
-    plan::StepTime t = plan::predict_time(r.run, machine_.target, machine_, network_, make_model_);
+    plan::StepWork step = plan::step_work(r.run, machine_.target, network_.devices_per_node, make_model_);
+    plan::StepTime t = plan::time_of(step, machine_, network_);
     r.step_ms = 1e3 * t.seconds;
     r.tokens_per_s = double(r.global_batch * r.run.model.ctx) / t.seconds;
   }

@@ -134,12 +134,13 @@ SimulatedResult simulated(const Asked& a, const PlanSimulateOptions& o, const De
       run.data_parallel = {dist::strategy_named(a.strategy), o.shard.bucket_mb};
       run.shard = o.shard.options(shard_level_named(a.shard));
     }
-    plan::StepTime t = plan::predict_time(run, on, a.machine, a.network, make_model, conditions);
+    plan::StepWork step = plan::step_work(run, on, a.network.devices_per_node, make_model);
+    plan::StepTime t = plan::time_of(step, a.machine, a.network, conditions);
     seconds = t.seconds, r.outside = t.outside;
     r.communication_ms = 1e3 * t.communication, r.exposed_ms = 1e3 * t.exposed;
     r.peak_bytes = double(plan::predict(run, on, make_model).bytes());
     r.exact_bytes = true;
-    work = std::move(t.parts.back()), timeline = std::move(t.timeline);
+    work = std::move(step.parts.back()), timeline = std::move(t.timeline);
   } else {
     plan::SimulatedStep t = plan::simulate_layers(a.shape, l, a.run.precision.name, a.machine, a.network, conditions);
     seconds = t.seconds;

@@ -11,7 +11,9 @@ constexpr const char* examples =
 a constant part of the peak.
 
 Examples:
-  sinter plan validate --published bench/published_runs.json     runs that others have published)";
+  sinter plan validate --published bench/published_runs.json     runs that others have published
+  sinter plan validate --record steps.json --machine mine.json       steps that were measured before
+  sinter plan validate --random 20 --seed 1 --machine mine.json      shapes nobody chose, measured now)";
 
 Command::Run declare(Flags& flags, const Program& program) {
   struct Given {
@@ -22,11 +24,14 @@ Command::Run declare(Flags& flags, const Program& program) {
   flags.add("--published", g->plan.published, "FILE", "published runs, as bench/published_runs.json holds them",
             "Runs");
   flags.add("--record", g->plan.records, "FILE,..", "records of bench model", "Runs");
-  flags.add("--machine", g->plan.machine, "NAME|FILE", "what they ran on", "Runs");
-  flags.add("--network", g->plan.network, "NAME|FILE", "between devices", "Runs");
+  flags.add("--random", g->plan.random, "N", "so many shapes that nobody chose, measured on this machine now", "Runs");
+  flags.add("--seed", g->plan.seed, "N", "that they are drawn with (default 0)", "Runs");
+  flags.add("--machine", g->plan.machine, "NAME|FILE", "what predicts --record and --random", "Machine");
+  flags.add("--network", g->plan.network, "NAME|FILE", "as of plan simulate (default h100)", "Machine");
   add_output_flags(flags, g->output, Plot::no);
   return [g, program] {
-    g->output.reads = {{"--published", g->plan.published}};
+    g->output.reads = {{"--published", g->plan.published}, {"--machine", g->plan.machine}};
+    for (const std::string& file : g->plan.records) g->output.reads.emplace_back("--record", file);
     return plan_validate(g->plan, g->output, program.make_model);
   };
 }

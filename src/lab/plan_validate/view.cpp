@@ -37,21 +37,32 @@ View plan_validate_view(const Json& record) {
   Errors errors, naive;
   for (const Json& r : record.at("results")) {
     double measured = r.at("measured_ms"), predicted = r.at("predicted_ms"), simple = r.at("naive_ms");
+    bool published_run = r.at("kind") == "published";
     bool counted = r.value("left_out", "").empty();
     if (counted) errors.add(predicted / measured - 1);
     if (counted && simple > 0) naive.add(simple / measured - 1);
-    t.rows.push_back(
-        {r.at("id"), r.at("source"), r.at("text"), r.at("machine"), std::to_string(r.at("devices").get<int64_t>()),
-         significant(measured, 4), fmt::format("{:.2f}", r.at("factor").get<double>()), significant(predicted, 4),
-         counted ? percent(predicted / measured - 1) : "left out", simple > 0 ? percent(simple / measured - 1) : ""});
+    t.rows.push_back({r.at("id"), r.at("source"), r.at("text"), r.at("machine"),
+                      std::to_string(r.at("devices").get<int64_t>()), significant(measured, 4),
+                      published_run ? fmt::format("{:.2f}", r.at("factor").get<double>()) : "",
+                      significant(predicted, 4), counted ? percent(predicted / measured - 1) : "left out",
+                      simple > 0 ? percent(simple / measured - 1) : ""});
   }
+  bool published = false;
+  for (const Json& r : record.at("results")) published = published || r.at("kind") == "published";
+  const Json& config = record.at("config");
+  if (!config.value("machine_hash", "").empty())
+    view.preamble.push_back(fmt::format("{}, hash {}, as it was before anything was measured.",
+                                        config.value("machine", "?"), config.value("machine_hash", "?")));
   t.notes = {"predicted: " + errors.text() + ", of " + std::to_string(errors.count) + " runs.",
              "a constant part of the peak: " + naive.text() + ".",
-             "factor: one number for each source, fitted to its other runs (of a single run: to other sources)."};
+             published ? "factor: one number for each source, fitted to its other runs (of a single run: to other "
+                         "sources)."
+                       : "The constant part is the best there is for these steps."};
   for (const Json& r : record.at("results"))
     if (!r.value("left_out", "").empty())
       t.notes.push_back(
           fmt::format("{} is left out: {}.", r.at("id").get<std::string>(), r.at("left_out").get<std::string>()));
+  t.drop_empty_columns();
   view.tables = {t};
   return view;
 }
