@@ -121,9 +121,9 @@ std::vector<std::string> known_machines() {
 std::string machine_json(const Machine& m) {
   Json j = {{"name", m.name},
             {"source", m.source == Machine::measured ? "measured" : "datasheet"},
-            {"date", m.date},
             {"device", name_of(m.target.type)},
             {"memory_bytes", m.memory_bytes}};
+  if (!m.date.empty()) j["date"] = m.date;
   if (m.target.type == DeviceType::cuda) j["gpu"] = m.target.name;
   for (const auto& [dtype, p] : m.products)
     j["products"][dtype] = {{"peak", p.peak}, {"reach", p.reach}, {"edge", p.edge}};

@@ -93,6 +93,26 @@ refused 2 'bandwidth|between 1 and' $plan --bandwidth -1
 refused 2 'memory|between' $plan --memory 1e300
 refused 2 'call-us|between 0 and' $plan --call-us -1
 
+simulate="plan simulate --size xl"
+refused 2 'machine v100x|h100|calibrate' $simulate --machine v100x
+refused 2 'network carrier|h100' $simulate --network carrier
+refused 2 'devices 12|multiple|8' $simulate --devices 12 --tensor 8
+refused 2 'devices|between 1 and 100000' $simulate --devices 0
+refused 2 'heads 25|tensor 2' $simulate --devices 2 --tensor 2
+refused 2 'slow-device|1 or more' $simulate --slow-device 0.5
+refused 2 'from graph|tensor' $simulate --from graph --devices 5 --tensor 5
+refused 2 'interleave|--pipeline' $simulate --interleave 2
+refused 2 't4|bf16|fp16' $simulate --machine t4 --dtype bf16
+refused 2 'trace|one simulation|2' $simulate --devices 1,2 --trace "$work/t.json"
+refused 2 'gpus|between 1 and' plan fit --size xl --gpus 0
+refused 2 'memory lots|80GB' plan fit --size xl --memory lots
+refused 2 'global-batch 7|--gpus 2' plan fit --size xl --gpus 2 --global-batch 7
+refused 2 'one of --published' plan validate
+refused 2 '--machine|calibrate' plan validate --random 2
+refused 2 'calibrate|--record' plan calibrate
+echo '{"runs": [{"id": "a", "source": "b", "value": 0}]}' > "$work/runs.json"
+refused 2 'runs.json, line 1|machine|missing' plan validate --published "$work/runs.json"
+
 # What was mistyped, what was probably meant, and where to look.
 refused 2 'bnech|did you mean bench?|sinter --help' bnech model
 refused 2 'modle|did you mean model?|sinter bench --help' bench modle

@@ -18,3 +18,34 @@ cmp "$work/out" "$work/shown" || fail "show prints another table"
 "$SINTER" plan cost --d-model 64 --d-ff 128 --layers 2 --heads 4 --dtype bf16 --json "$work/r.json" > "$work/out"
 "$SINTER" plan cost --config "$work/r.json" > "$work/again"
 cmp "$work/out" "$work/again" || fail "--config of a record asks something else"
+
+# What does not fit on one, fits on several that divide it; and nothing fits where nothing can.
+"$SINTER" plan fit --size xl --gpus 8 --memory 80GB --global-batch 16 --json "$work/r.json" > "$work/out"
+for text in 'fastest first' 'parameters' 'optimizer' '16 sequences a step on 8 × h100'; do has "$work/out" "$text"; done
+"$SINTER" show "$work/r.json" > "$work/shown"
+cmp "$work/out" "$work/shown" || fail "show prints another table"
+code=0
+"$SINTER" plan fit --size 2.7B --ctx 1024 --gpus 1 --memory 40GB --dtype bf16 > "$work/out" || code=$?
+[ "$code" -eq 3 ] || fail "what does not fit ends with $code"
+has "$work/out" 'Nothing fits. 2 devices'
+
+# Any number of devices, with a timeline for Perfetto.
+"$SINTER" plan simulate --size small --dtype bf16 --devices 1,8,10000 --shard none,parameters --plot "$work/p.svg" \
+  --json "$work/r.json" > "$work/out"
+for text in '10000' 'shard parameters' 'datasheet'; do has "$work/out" "$text"; done
+has "$work/p.svg" 'Efficiency by number of devices'
+"$SINTER" plan simulate --size small --dtype bf16 --devices 16 --tensor 4 --pipeline 2 --accumulate 4 \
+  --trace "$work/t.json" > "$work/out"
+has "$work/t.json" 'all-reduce of the stream'
+has "$work/out" 'bubble'
+
+# Rates from measured steps, and how far they are off for others.
+"$SINTER" bench model --device cpu --d-model 32,64 --d-ff 64 --layers 1 --heads 2 --vocab 64 --ctx 16 --batch 1 \
+  --mode eager,compiled --warmup 1 --steps 2 --json "$work/steps.json" > /dev/null 2>&1
+"$SINTER" plan calibrate --record "$work/steps.json" --out "$work/m.json" > "$work/out" 2>/dev/null
+has "$work/out" 'from 4 steps'
+"$SINTER" plan validate --record "$work/steps.json" --machine "$work/m.json" > "$work/out" 2>/dev/null
+has "$work/out" 'of 4 runs'
+"$SINTER" plan validate --random 1 --seed 3 --machine "$work/m.json" --json "$work/r.json" > "$work/out" 2>/dev/null
+has "$work/out" 'of 1 runs'
+has "$work/out" 'hash'

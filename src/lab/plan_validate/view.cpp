@@ -42,7 +42,7 @@ View plan_validate_view(const Json& record) {
     if (counted) errors.add(predicted / measured - 1);
     if (counted && simple > 0) naive.add(simple / measured - 1);
     t.rows.push_back({r.at("id"), r.at("source"), r.at("text"), r.at("machine"),
-                      std::to_string(r.at("devices").get<int64_t>()), significant(measured, 4),
+                      published_run ? std::to_string(r.at("devices").get<int64_t>()) : "", significant(measured, 4),
                       published_run ? fmt::format("{:.2f}", r.at("factor").get<double>()) : "",
                       significant(predicted, 4), counted ? percent(predicted / measured - 1) : "left out",
                       simple > 0 ? percent(simple / measured - 1) : ""});
