@@ -52,6 +52,8 @@ DeviceInfo Gpu::info() const {
 
 const Gpu* gpu_of(const std::string& device_name) {
   for (const Gpu& g : gpus)
+    if (g.card && device_name == g.card) return &g;
+  for (const Gpu& g : gpus)
     if (device_name.find(g.name) != std::string::npos) return &g;
   return nullptr;
 }

@@ -21,7 +21,7 @@ struct Gpu {
   // As its backend would describe it, with every kernel that can be built for it.
   DeviceInfo info() const;
 };
-const Gpu* gpu_of(const std::string& device_name);  // null: not in the table
+const Gpu* gpu_of(const std::string& device_name);  // or of a card; null: not in the table
 
 std::vector<const Gpu*> known_cards();           // the smallest first
 const Gpu& card_named(const std::string& card);  // refuses unknown ones, listing those there are

@@ -61,7 +61,7 @@ Machine read(JsonFields j, const std::string& otherwise) {
   if (device != "cpu" && device != "cuda") j.refuse("device", device + " is unknown; choose cpu or cuda");
   if (device == "cpu") m.target = target_of(DeviceType::cpu);
   else if (const Gpu* gpu = gpu_of(j.text("gpu", "H200"))) m.target = gpu->info();
-  else j.refuse("gpu", "is none that sinter knows; write a name such as H100, A100 or RTX 4090");
+  else j.refuse("gpu", j.text("gpu") + " is none that sinter knows; write a name such as H100, A100 or RTX 4090");
   m.memory_bytes = j.number("memory_bytes", 1e6, 1e18);
   for (auto& [dtype, p] : j.named("products")) {
     m.products[dtype] = {p.number("peak", 1e6, 1e20), p.number("reach", 0.01, 1.1), p.number("edge", 0, 1e6)};

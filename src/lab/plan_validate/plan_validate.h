@@ -1,7 +1,7 @@
 // Predictions beside measurements: of published runs, and of records that sinter has written.
 #pragma once
 #include "lab/output.h"
-#include "nn/model.h"
+#include "train/run_config.h"
 
 namespace sinter::lab {
 
