@@ -571,6 +571,50 @@ def ranks_shard_predicted(records):
                   "fits, with ranks"], rows)
 
 
+# plan.md
+
+def errors(rows, field="predicted_ms"):
+    counted = [abs(r[field] / r["measured_ms"] - 1) for r in rows if not r["left_out"]]
+    return sum(counted) / len(counted), max(counted)
+
+
+def signed(r, field):
+    return f"{100 * (r[field] / r['measured_ms'] - 1):+.1f} %"
+
+
+def plan_published(records):
+    rows = []
+    for r in records.results("plan/published.json"):
+        rows.append([r["id"], r["source"], r["text"], str(r["devices"]), r["machine"], number(r["measured_ms"]),
+                     f"{r['factor']:.2f}", number(r["predicted_ms"]),
+                     "left out" if r["left_out"] else signed(r, "predicted_ms"), signed(r, "naive_ms")])
+    return table(["run", "source", "what", "devices", "machine", "measured ms", "source's number", "predicted ms",
+                  "error", "constant part of the peak"], rows)
+
+
+def plan_published_errors(records):
+    rows = records.results("plan/published.json")
+    return table(["predictor", "runs", "error on average", "at worst"],
+                 [[name, str(sum(not r["left_out"] for r in rows))] + [f"{100 * e:.1f} %" for e in errors(rows, field)]
+                  for name, field in (("simulated", "predicted_ms"), ("constant part of the peak", "naive_ms"))])
+
+
+def plan_h200(records):
+    rows = records.results("plan/h200_records.json")
+    lines = []
+    for mode in ("compiled", "eager"):
+        for dtype in ("bf16", "tf32", "fp32"):
+            these = [r for r in rows if f" {dtype}," in r["text"] and ("compiled" in r["text"]) == (mode == "compiled")]
+            held_out = [r for r in these if r["id"] in ("medium", "xl")]
+            lines.append([mode, dtype, str(len(these))] + [f"{100 * e:.1f} %" for e in errors(these)] +
+                         [str(len(held_out))] + [f"{100 * e:.1f} %" for e in errors(held_out)])
+    held_out = [r for r in rows if r["id"] in ("medium", "xl")]
+    lines.append(["all", "", str(len(rows))] + [f"{100 * e:.1f} %" for e in errors(rows)] +
+                 [str(len(held_out))] + [f"{100 * e:.1f} %" for e in errors(held_out)])
+    return table(["mode", "dtype", "steps", "error on average", "at worst", "of them held out", "on average",
+                  "at worst"], lines)
+
+
 # correctness.md
 
 def gpu_tests(records):
@@ -610,6 +654,8 @@ def index(records):
     (tests,) = records.read("gpu-test.json")
     sums = [median([theirs]) / median([shm]) for theirs, shm, _ in beside_torch_gloo(records)]
 
+    published, stored = records.results("plan/published.json"), records.results("plan/h200_records.json")
+
     def span(values):
         return f"{max(values):.2f} to {min(values):.2f}"
 
@@ -626,6 +672,9 @@ def index(records):
          f" PyTorch 1.13"],
         ["[ranks](ranks.md)", "sums over ranks, data parallelism and sharding on CPUs", f"all-reduce of 10 and 100 MB,"
          f" 2 and 4 ranks on 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
+        ["[plan](plan.md)", "predicted step times beside measured ones", f"published runs: off by"
+         f" {100 * errors(published)[0]:.1f} % on average, a constant part of the peak by"
+         f" {100 * errors(published, 'naive_ms')[0]:.1f} %; our own H200 steps: {100 * errors(stored)[0]:.1f} %"],
         ["[correctness](correctness.md)", "GPU tests, sanitizers, precision", f"{tests['passed']} GPU tests passed,"
          f" {tests['failed']} failed, at `{tests['commit'][:7]}`; `make test` says whether that is still current"]])
 
