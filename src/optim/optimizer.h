@@ -34,7 +34,8 @@ class Optimizer {
 
   Tensor loss_scale(DType dtype) const;               // the seed of backward(); undefined without loss scaling
   std::vector<double> state() const;                  // StepState; waits for the device: for reports and checkpoints
-  void load_state(const std::vector<double>& state);  // in place
+  const Tensor& device_state() const { return state_; }  // the same where it lives, for who does not want to wait
+  void load_state(const std::vector<double>& state);     // in place
   const std::vector<std::string>& moments() const { return moments_; }  // names of roles, also before allocate()
 
  protected:

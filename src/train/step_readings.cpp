@@ -1,0 +1,57 @@
+#include "train/step_readings.h"
+
+#include "core/check.h"
+#include "ops/ops.h"
+#include "optim/optimizer.h"
+
+namespace sinter {
+namespace {
+
+// Where the numbers of a slot lie.
+constexpr int64_t loss_number = 0, stop_number = 1, first_state_number = 2;
+constexpr int64_t numbers_of_slot = first_state_number + step_state_size;
+
+}  // namespace
+
+StepReadings::Slot::Slot(DeviceType device) : numbers(zeros({numbers_of_slot}, DType::f64, device)), over(device) {}
+
+StepReadings::StepReadings(DeviceType device) : device_(device) {
+  for (int i = 0; i < 2; ++i) slots_.push_back(std::make_unique<Slot>(device));
+  if (device == DeviceType::cuda) stream_ = backend_of(device).create_stream(StreamRole::copy);
+}
+
+StepReadings::~StepReadings() {
+  if (stream_) backend_of(device_).destroy_stream(stream_);
+}
+
+void StepReadings::submit(int64_t step, const Tensor& loss, const Optimizer& optimizer, bool stop,
+                          ProcessGroup* group) {
+  check(pending_.size() < slots_.size(), "readings of {} steps are under way; take() one first", pending_.size());
+  NoGrad off;
+  size_t at = std::exchange(next_, (next_ + 1) % slots_.size());
+  Slot& slot = *slots_[at];
+  auto part = [&](int64_t first, int64_t n) { return slice(slot.numbers, 0, first, n); };
+  copy_into(part(loss_number, 1), reshape(loss, {1}));
+  fill(part(stop_number, 1), stop ? 1 : 0);
+  copy_into(part(first_state_number, step_state_size), optimizer.device_state());
+  if (group && group->size() > 1) {
+    all_reduce(part(stop_number, 1), *group);
+    join_communication(device_);
+  }
+  slot.over.record();
+  pending_.push_back({step, at});
+}
+
+Reading StepReadings::take() {
+  check(!pending_.empty(), "no step is under way whose numbers could be read");
+  auto [step, at] = pending_.front();
+  pending_.pop_front();
+  Slot& slot = *slots_[at];
+  slot.over.wait();
+  Scoped<void*> apart(context().cuda_stream, stream_);
+  std::vector<double> all = to_vector(slot.numbers);
+  auto state = [&](StepState which) { return all[size_t(first_state_number + which)]; };
+  return {step, all[loss_number], state(state_grad_norm), int64_t(state(state_skipped)), all[stop_number] > 0};
+}
+
+}  // namespace sinter
