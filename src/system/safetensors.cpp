@@ -260,46 +260,48 @@ std::vector<StoredTensor> SafetensorsWriter::laid_out(std::vector<StoredTensor> 
   return tensors;
 }
 
+std::string SafetensorsWriter::head_of(const std::vector<StoredTensor>& tensors,
+                                       const std::map<std::string, std::string>& metadata) {
+  std::string text = "{";
+  auto key = [&](std::string_view name) {
+    if (text.back() != '{') text += ',';
+    append_json_string(text, name);
+    text += ':';
+  };
+  if (!metadata.empty()) {
+    key("__metadata__");
+    text += '{';
+    for (const auto& [name, value] : metadata) {
+      key(name);
+      append_json_string(text, value);
+    }
+    text += '}';
+  }
+  for (const StoredTensor& t : tensors) {
+    key(t.name);
+    text += fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", t.type, fmt::join(t.shape, ","),
+                        t.begin, t.end);
+  }
+  text += '}';
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  uint64_t length = text.size();
+  check(length <= longest_header, "a safetensors header of {} bytes; the format allows {}", length, longest_header);
+  return std::string(reinterpret_cast<const char*>(&length), length_bytes) + text;
+}
+
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<StoredTensor> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : path_(path),
       tensors_(laid_out(std::move(tensors))),
+      head_(head_of(tensors_, metadata)),
+      left_(tensors_.empty() ? 0 : tensors_.back().end),
       file_(open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666)) {
   check(file_.get() >= 0, "{}: cannot be made ({})", path, std::strerror(errno));
-  try {
-    std::string text = "{";
-    auto key = [&](std::string_view name) {
-      if (text.size() > 1) text += ',';
-      append_json_string(text, name);
-      text += ':';
-    };
-    if (!metadata.empty()) {
-      key("__metadata__");
-      for (const char* before = "{"; const auto& [name, value] : metadata) {
-        text += std::exchange(before, ",");
-        append_json_string(text, name);
-        text += ':';
-        append_json_string(text, value);
-      }
-      text += '}';
-    }
-    for (const StoredTensor& t : tensors_) {
-      key(t.name);
-      text += fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", t.type, fmt::join(t.shape, ","),
-                          t.begin, t.end);
-    }
-    text += '}';
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    uint64_t length = text.size();
-    check(length <= longest_header, "{}: a header of {} bytes; safetensors allows {}", path, length, longest_header);
-    head_.assign(reinterpret_cast<const char*>(&length), length_bytes);
-    head_ += text;
-    if (!written(file_.get(), head_)) fail_writing(path_);
-    left_ = tensors_.empty() ? 0 : tensors_.back().end;
-  } catch (...) {
-    unlink(path.c_str());
-    throw;
-  }
+  if (written(file_.get(), head_)) return;
+  int error = errno;
+  unlink(path.c_str());
+  errno = error;
+  fail_writing(path);
 }
 
 SafetensorsWriter::~SafetensorsWriter() {

@@ -68,16 +68,18 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order in which they are written
-  const std::string& head() const { return head_; }
-  void write(std::string_view bytes);  // the next ones, of any number of tensors
+  void write(std::string_view bytes);                                    // the next ones, of any number of tensors
   void finish(Durable durable = Durable::yes);
 
   // The order of the format's own writer, and where the bytes lie then: wide elements first, so that all are aligned.
   static std::vector<StoredTensor> laid_out(std::vector<StoredTensor> tensors);
+  static std::string head_of(const std::vector<StoredTensor>& laid_out,
+                             const std::map<std::string, std::string>& metadata = {});
 
  private:
-  std::string path_, head_;
+  std::string path_;
   std::vector<StoredTensor> tensors_;
+  std::string head_;
   int64_t left_ = 0;  // bytes to be written yet
   Descriptor file_;
   bool finished_ = false;

@@ -190,13 +190,13 @@ TEST_F(Safetensors, MayBeDamagedAnywhere) {
   };
   size_t head = whole.size() - (8 + 24 + 2 + 3);
   for (size_t byte = 0; byte < head; ++byte)
-    for (int bit = 0; bit < 8; ++bit) {
+    for (int bit : {int(byte % 8), int(byte / 8 % 8)}) {
       std::string damaged = whole;
       damaged[byte] = char(damaged[byte] ^ (1 << bit));
       try_reading(damaged);
     }
   EXPECT_GT(read, 0);  // names and spaces are anybody's
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, 300);
   read = 0;
   for (size_t length = 0; length < whole.size(); ++length) try_reading(whole.substr(0, length));
   EXPECT_EQ(read, 0);
