@@ -109,7 +109,7 @@ python3 -c 'import json, sys; [x] = json.load(open(sys.argv[1]))["results"]; ass
 for ranks in 1 2; do
   "$SINTER" train $small --ranks $ranks --steps 100000 --log "$work/long$ranks.jsonl" > "$work/out" 2> "$work/err" &
   i=0
-  until [ "$(wc -l < "$work/long$ranks.jsonl" 2> /dev/null || echo 0)" -gt 5 ] || [ $i -gt 300 ]; do
+  until [ "$(cat "$work/long$ranks.jsonl" 2> /dev/null | wc -l)" -gt 5 ] || [ $i -gt 300 ]; do
     sleep 0.1; i=$((i + 1))
   done
   kill -TERM $!
@@ -128,7 +128,7 @@ refused 2 'nowhere: cannot be opened' train --text nowhere
 refused 2 'is empty; give a file with text' train --text "$work/empty"
 refused 2 'an odd number' train --tokens "$work/odd" --vocab 300
 refused 2 '--vocab: ' train --tokens "$work/bare.bin"
-refused 2 'is not in a vocabulary of 100; use --vocab 123 or more' train $small --vocab 100
+refused 2 'is not in a vocabulary of 100; use --vocab 122 or more' train $small --vocab 100
 refused 2 'too short for one sequence of --ctx 100000' train --device cpu --text "$work/corpus.txt" --ctx 100000
 refused 2 'use 8 or 10' train $small --ranks 2 --global-batch 9
 refused 2 'use --batch 2' train $small --global-batch 8 --batch 3

@@ -49,7 +49,8 @@ class TrainCase::Loop {
         log_(run.writes() ? plan_.log : "", {}) {}
 
   void steps() {
-    begin_ = last_ = steady_ns();
+    begin_ = steady_ns();
+    readings_.restart();
     for (int64_t step = 0; step < plan_.run.steps && !stop_; ++step) {
       submit(step);
       if (readings_.under_way() > 1) finish(readings_.take());
@@ -84,9 +85,7 @@ class TrainCase::Loop {
 
   // A step is over; by all ranks, which read the same.
   void finish(const Reading& r) {
-    double seconds = double(steady_ns() - last_) / 1e9;
-    last_ = steady_ns();
-    if (r.step > 0) step_seconds_.push_back(seconds);  // the first compiles
+    if (r.step > 0) step_seconds_.push_back(r.seconds);  // the first compiles
     if (r.stop) stop_ = true;
     if (!is_finite(r)) not_finite(r);
     TrainResult& all = result();
@@ -98,19 +97,19 @@ class TrainCase::Loop {
     all.loss = r.loss;
     Json line = {{"step", r.step + 1}, {"loss", r.loss}, {"lr", plan_.learning_rate(r.step)}};
     if (trainer_.optimizer().needs_norm()) line["gradient_norm"] = r.gradient_norm;
-    line["tokens_per_s"] = double(tokens_a_step()) / seconds;
+    line["tokens_per_s"] = double(tokens_a_step()) / r.seconds;
     bool last = r.step + 1 == plan_.run.steps;
     bool evaluates = (evaluates_after(r.step) || last || stop_) && readings_.under_way() == 0;
     if (evaluates && plan_.evaluated(validation().count()) > 0) {
       line["validation_loss"] = evaluate();
       all.validation_loss = line["validation_loss"].get<double>();
-      last_ = steady_ns();
+      readings_.restart();
     }
     line["elapsed_s"] = log_.elapsed_s() + double(steady_ns() - begin_) / 1e9;
     if (c_.writes())
       if (std::string trouble = log_.add(line); !trouble.empty()) progress_.done("warning: " + trouble);
     add_to_curve(line);
-    tell(line, seconds);
+    tell(line, r.seconds);
   }
 
   static bool is_finite(const Reading& r) { return std::isfinite(r.loss) && std::isfinite(r.gradient_norm); }
@@ -126,12 +125,11 @@ class TrainCase::Loop {
       where = fmt::format("{}first comes {}", c_.world_ ? fmt::format("on rank {} ", rank) : "", found);
     if (c_.world_) where = first_of_all(*c_.world_, where);
     if (where.empty()) where = "computed again, that step was finite: suspect the machine";
-    fail_with(
-        ErrorKind::numeric,
-        "step {}: the {} is {}; {}. Nothing was saved of this step. A lower --lr, more --warmup-steps or --clip 1 "
-        "may keep it finite",
-        r.step + 1, std::isfinite(r.loss) ? "gradient's norm" : "loss",
-        std::isfinite(r.loss) ? r.gradient_norm : r.loss, where);
+    fail_with(ErrorKind::numeric,
+              "step {}: the {} is {}; {}. Nothing of this step was saved. A lower --lr or more --warmup-steps may keep "
+              "it finite",
+              r.step + 1, std::isfinite(r.loss) ? "gradient's norm" : "loss",
+              significant(std::isfinite(r.loss) ? r.gradient_norm : r.loss, 3), where);
   }
 
   const Windows& validation() const { return c_.data_.windows.validation; }
@@ -193,7 +191,7 @@ class TrainCase::Loop {
   std::optional<double> peak_ =  // of products, if it was measured here before
       plan::Peaks(device_).known_product(plan_.run.precision.name);
   std::vector<double> step_seconds_;
-  int64_t begin_ = 0, last_ = 0;
+  int64_t begin_ = 0;
   bool stop_ = false;
 };
 
@@ -244,8 +242,10 @@ Json TrainCase::rows() {
 
 std::string TrainCase::outcome(const Json& r) const {
   if (r["status"] == "oom") return Case::outcome(r);
-  return fmt::format("{} in {}", r["status"] == "ok" ? "trained" : r["reason"].get<std::string>(),
-                     duration_text(r["seconds"].get<double>()));
+  std::string how = r["status"] == "ok"            ? "trained"
+                    : r["status"] == "interrupted" ? r["reason"].get<std::string>()
+                                                   : "";
+  return how.empty() ? "" : fmt::format("{}, in {}", how, duration_text(r["seconds"].get<double>()));
 }
 
 }  // namespace sinter::lab

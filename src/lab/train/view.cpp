@@ -52,23 +52,22 @@ Table table_of(const Json& results) {
                {"status", true}};
   for (const Json& r : results) {
     std::vector<std::string> row = run_text(r);
-    std::string status = r.value("status", "ok"), reason = r.value("reason", "");
     for (const std::string& cell :
          {ranks_of(r), count_text(r, "steps_done"), count_text(r, "tokens"),
           r.contains("epochs") ? significant(r["epochs"].get<double>(), 2) : "", loss_text(r, "first_loss"),
           loss_text(r, "loss"), loss_text(r, "validation_loss"), count_text(r, "tokens_per_s"),
           r.contains("mfu") ? percent_text(r["mfu"].get<double>()) : "",
           r.contains("peak_bytes") ? bytes_text(r["peak_bytes"].get<double>()) : "",
-          r.contains("seconds") ? significant(r["seconds"].get<double>(), 3) : "",
-          reason.empty() ? status : status + ": " + reason})
+          r.contains("seconds") ? significant(r["seconds"].get<double>(), 3) : "", r.value("status", "")})
       row.push_back(cell);
     t.rows.push_back(row);
+    if (std::string reason = r.value("reason", ""); !reason.empty()) t.notes.push_back(reason);
   }
   t.drop_empty_columns();
   if (!logs)
-    t.notes = {
-        "batch: sequences of a step, on all ranks. tokens/s by the median step, without evaluations. MFU against "
-        "the product peak that was measured here."};
+    t.notes.push_back(
+        "batch: sequences of a step, on all ranks. tokens/s by the median step, without evaluations. MFU against the "
+        "product peak that was measured here.");
   return t;
 }
 
