@@ -16,18 +16,6 @@ bool is_finite(const Tensor& x) {
   return std::isfinite(item(sum(dispatch(ops::sum_squares, {}, reshape(contiguous(x), {-1}))[0])));
 }
 
-// The first of this rank's parts of the parameters.
-std::string parameter_not_finite(const Parameters& parameters) {
-  const Parameters::Role& master = parameters.role("master");
-  if (is_finite(master.flat())) return "";
-  for (const Parameters::Entry& e : parameters.entries())
-    if (Tensor value = master.view(e); value.defined() && !is_finite(value)) return "the parameter " + e.name;
-  for (const Parameters::Stretch& s : parameters.stretches())
-    if (s.own_end > s.own_begin && !is_finite(master.range(s.own_begin, s.own_end)))
-      return "a parameter of " + (s.unit < 0 ? "those that are frozen" : parameters.units()[size_t(s.unit)].name);
-  return "a parameter";
-}
-
 class Watch : public Interceptor {
  public:
   void called(const OpCall& used, TensorPtrs, const Outputs& outputs) override {
@@ -46,8 +34,19 @@ class Watch : public Interceptor {
 
 bool parameters_are_finite(const Parameters& parameters) { return is_finite(parameters.role("master").flat()); }
 
+std::string first_not_finite(const Parameters& parameters) {
+  const Parameters::Role& master = parameters.role("master");
+  if (is_finite(master.flat())) return "";
+  for (const Parameters::Entry& e : parameters.entries())
+    if (Tensor value = master.view(e); value.defined() && !is_finite(value)) return "the parameter " + e.name;
+  for (const Parameters::Stretch& s : parameters.stretches())
+    if (s.own_end > s.own_begin && !is_finite(master.range(s.own_begin, s.own_end)))
+      return "a parameter of " + (s.unit < 0 ? "those that are frozen" : parameters.units()[size_t(s.unit)].name);
+  return "a parameter";
+}
+
 std::string first_not_finite(Trainer& trainer, std::span<const Batch> micro_batches) {
-  std::string found = parameter_not_finite(trainer.parameters());
+  std::string found = first_not_finite(trainer.parameters());
   for (size_t i = 0; i < micro_batches.size(); ++i) {  // also if it is known: other ranks may have to look
     Watch watch;
     {

@@ -15,6 +15,8 @@ Examples:
   sinter train --text story.txt --steps 500                      a tiny model of bytes, on this machine
   sinter train --text a.txt,b.txt --mode compiled --log run.jsonl --evaluate-every 100
   sinter train --tokens fineweb.bin --size small --dtype bf16 --mode compiled --global-batch 64 --lr 6e-4 --clip 1
+  sinter train --text story.txt --out run --checkpoint-every 200 --keep 3
+  sinter train --resume run --steps 2000                         go on; or --out run --resume-if-possible in a script
   sinter train --text story.txt --ranks 2 --shard optimizer      two ranks that share this machine's cores
   sinter launch -n 4 --threads 2 -- train --text story.txt       or torchrun, mpirun, srun: their ranks are used
   sinter show run.jsonl other.jsonl --plot losses.html           the curves of several runs over each other)";
@@ -36,8 +38,14 @@ Command::Run declare(Flags& flags, const Program& program) {
   flags.add("--strategy", g->train.strategy, "NAME",
             "without sharding, how ranks reduce gradients: naive, flat, overlap, bucketed (default bucketed)", "Ranks");
   g->train.shard.declare(flags, "none");
-  flags.add("--log", g->train.log, "FILE.jsonl", "append a line for each step: loss, learning rate, tokens/s, …",
-            "Output");
+  const char* saved = "Checkpoints";
+  flags.add("--out", g->train.out, "DIR", "the folder that checkpoints and the log are written to", saved);
+  flags.add("--resume", g->train.resume, "DIR",
+            "go on from the newest checkpoint there, with all that the run was begun with; flags override it", saved);
+  flags.add_switch("--resume-if-possible", g->train.resume_if_possible,
+                   "with --out: go on if there is a checkpoint, and begin otherwise", saved);
+  flags.add("--log", g->train.log, "FILE.jsonl",
+            "a line for each step: loss, learning rate, tokens/s, … (default log.jsonl in --out)", "Output");
   add_output_flags(flags, g->output, Plot::yes);
   return [g, program] {
     TrainOptions& o = g->train;

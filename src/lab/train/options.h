@@ -11,7 +11,8 @@ namespace sinter::lab {
 struct TrainFields {
   std::vector<std::string> text, tokens, validation_text, validation_tokens;
   std::optional<double> validation, min_lr, weight_decay, beta1, beta2;
-  std::optional<int64_t> steps, global_batch, warmup_steps, schedule_steps, evaluate_every, evaluate_batches;
+  std::optional<int64_t> steps, global_batch, warmup_steps, schedule_steps, evaluate_every, evaluate_batches,
+      checkpoint_every, keep;
   std::optional<std::string> schedule, on_nan;
 
   template <class F> void for_each_field(F&& f) {
@@ -38,6 +39,9 @@ struct TrainFields {
     f("beta2", beta2, "X", "AdamW's (default 0.999)", run);
     f("evaluate_every", evaluate_every, "N", "steps between evaluations; 0: only at the end (default 0)", run);
     f("evaluate_batches", evaluate_batches, "N", "global batches that an evaluation takes at most (default 20)", run);
+    f("checkpoint_every", checkpoint_every, "N", "steps between checkpoints; 0: only at the end (default 0)",
+      "Checkpoints");
+    f("keep", keep, "N", "so many checkpoints stay, the newest ones; 0: all (default 0)", "Checkpoints");
     f("on_nan", on_nan, "NAME",
       "where loss or gradient is not finite: stop (exit code 4), saying where it came from, or skip the update, which "
       "needs --clip (default stop)",
@@ -52,7 +56,9 @@ struct TrainOptions {
   std::string backend = "auto";
   std::string strategy;  // empty: bucketed
   ShardFlags shard;
-  std::string log;  // a file; empty: none
+  std::string log;  // a file; empty: log.jsonl beside the checkpoints, where there are any
+  std::string out, resume;
+  bool resume_if_possible = false;
 };
 
 Json to_json(TrainFields fields);

@@ -17,7 +17,9 @@ struct TrainResult {
   double seconds = 0;                                       // in this process, evaluations included
   std::optional<int64_t> peak_bytes;                        // of this rank
   int64_t predicted_peak_bytes = 0, parameters = 0;
-  Json data;  // files, and how many sequences
+  Json data;                       // files, and how many sequences
+  std::optional<std::string> out;  // the folder of checkpoints
+  Json saves = Json::array();      // each: step, bytes and times of this rank, and an error where it failed
   Curve curve;
 
   template <class Self, class F> static void fields(Self& self, F&& f) {
@@ -42,6 +44,8 @@ struct TrainResult {
     f("predicted_peak_bytes", self.predicted_peak_bytes);
     f("parameters", self.parameters);
     f("data", self.data);
+    f("out", self.out);
+    f("saves", self.saves);
     f("curve", self.curve);
   }
 };

@@ -5,8 +5,10 @@
 #include "core/check.h"
 #include "lab/imagined_ranks.h"
 #include "lab/record.h"
+#include "lab/train/resume.h"
 #include "lab/train/train_case.h"
 #include "system/signals.h"
+#include "system/streams.h"
 
 namespace sinter::lab {
 namespace {
@@ -113,6 +115,38 @@ void take_ranks(const TrainOptions& o, MeasuredRun& run) {
   run.data_parallel = {dist::strategy_named(o.strategy.empty() ? "bucketed" : o.strategy), o.shard.bucket_mb};
 }
 
+void take_checkpoints(const TrainOptions& o, TrainPlan& plan) {
+  const TrainFields& f = o.fields;
+  plan.out = o.out;
+  plan.log = o.log.empty() && !o.out.empty() ? o.out + "/log.jsonl" : o.log;
+  plan.keep = f.keep.value_or(0), plan.checkpoint_every = f.checkpoint_every.value_or(0);
+  check(plan.keep >= 0 && plan.keep <= 1000000, "--keep must be between 0 and a million, not {}; 0 keeps all",
+        plan.keep);
+  check(plan.checkpoint_every >= 0, "--checkpoint-every must not be negative, and is {}; 0 means only at the end",
+        plan.checkpoint_every);
+  check(plan.checkpoint_every == 0 || !o.out.empty(), "--checkpoint-every {}: say where checkpoints go, with --out DIR",
+        plan.checkpoint_every);
+}
+
+// All that a run needs to be run again, or gone on with.
+Json saved_config(const TrainOptions& o, const TrainPlan& plan, const TrainData& data) {
+  Json config = config_of(plan.run);
+  if (o.sweep.threads) config["threads"] = *o.sweep.threads;
+  config.update(to_json(o.fields));
+  config["steps"] = plan.run.steps;
+  config["global_batch"] = plan.shape.global();
+  config["ranks"] = plan.shape.ranks;
+  if (plan.shape.ranks > 1) {
+    config["shard"] = name_of(plan.run.shard.level);
+    if (!o.strategy.empty()) config["strategy"] = o.strategy;
+    config["bucket_mb"] = o.shard.bucket_mb;
+    config["reshard_after_forward"] = plan.run.shard.reshard_after_forward;
+    config["accumulate_unsharded"] = plan.run.shard.accumulate_unsharded;
+  }
+  config["data"] = data.json();
+  return config;
+}
+
 }  // namespace
 
 int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_model) {
@@ -122,6 +156,8 @@ int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_mod
   check(o.ranks.ranks.size() == 1, "--ranks: give one number");
   int64_t ranks = o.ranks.ranks[0];
   std::optional<dist::RankInfo> me = this_rank(o.ranks);
+  std::optional<CheckpointInfo> from = checkpoint_to_resume(o);
+  if (from) lay_under(*from, ranks, o);
   check(!me || me->size == ranks, "--ranks {}: this job has {} ({}), and all of them train; leave the flag out", ranks,
         me ? me->size : 0, me ? me->launcher : "");
   if (ranks > 1) {
@@ -143,24 +179,32 @@ int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_mod
   take_optimizer(f, plan.run.adamw);
   take_on_nan(f, plan);
   take_ranks(o, plan.run);
-  plan.log = o.log;
+  take_checkpoints(o, plan);
   bool first = is_first_rank(o.ranks);
   data.cut(plan.run.model, first);
   take_evaluation(f, data.windows.validation, plan);
   if (first) {
     check_output(output, {{"--log", o.log}});
-    refuse_existing_log(o.log);
+    if (!from) refuse_existing_log(plan.log);
+  }
+  plan.config = saved_config(o, plan, data);
+  if (from) refuse_other_run(*from, plan.config);
+  plan.from = from;
+  if (from && from->step >= plan.run.steps) {
+    check(o.resume.empty(), "--resume {}: step {} of {} is there already; give a larger --steps", o.resume, from->step,
+          plan.run.steps);
+    if (first) say(fmt::format("{}: all {} steps are there already\n", o.out, plan.run.steps));
+    return 0;
   }
 
-  Experiment e{"train", to_json(o.sweep), plan.run.device};
-  e.config.update(to_json(f));
-  e.config.update(ranks_json(plan.run));
+  Experiment e{"train", plan.config, plan.run.device};
   // The case ends by itself, after a step that all ranks know of.
   e.stopped = [] { return false; };
-  e.exit_code = [](const Json& results) {
+  e.exit_code = [saves = !plan.out.empty()](const Json& results) {
     bool stopped =
         std::any_of(results.begin(), results.end(), [](const Json& r) { return r["status"] == "interrupted"; });
-    return stopped ? interrupted_exit_code : exit_code_of(results);
+    if (stopped) return saves ? 0 : interrupted_exit_code;
+    return exit_code_of(results);
   };
   if (!me && ranks == 1) {
     e.groups.emplace_back().cases.push_back(std::make_unique<TrainCase>(plan, data, nullptr, make_model));
@@ -169,7 +213,6 @@ int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_mod
   return on_ranks(o.ranks, [&](dist::World& world) {
     std::unique_ptr<ProcessGroup> group = world.make_group(o.backend);
     plan.run.group = group.get();
-    e.config.update(ranks_json(plan.run));
     e.groups.emplace_back().cases.push_back(std::make_unique<TrainCase>(plan, data, &world, make_model));
     e.writes = world.rank() == 0;
     return run(e, output);

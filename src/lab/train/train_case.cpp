@@ -44,20 +44,32 @@ class TrainCase::Loop {
         model_(plan_.run.model),
         device_(plan_.run.device),
         trainer_(model_, plan_.run.trainer_options(device_), run.make_model_),
-        batches_(run.data_.windows.train, plan_.run.seed, plan_.shape, model_.vocab, device_, 0),
-        readings_(device_),
-        log_(run.writes() ? plan_.log : "", {}) {}
+        batches_(run.data_.windows.train, plan_.run.seed, plan_.shape, model_.vocab, device_, plan_.first_step()),
+        readings_(device_) {
+    if (plan_.from) load_checkpoint(*plan_.from, trainer_);
+    if (!plan_.out.empty())
+      checkpoints_.emplace(trainer_,
+                           CheckpointOptions{plan_.out, int(plan_.keep), plan_.from ? plan_.from->folder : ""});
+    std::optional<int64_t> after;
+    if (plan_.from) after = plan_.from->step;
+    if (c_.writes()) log_.emplace(plan_.log, after);
+  }
 
   void steps() {
     begin_ = steady_ns();
     readings_.restart();
-    for (int64_t step = 0; step < plan_.run.steps && !stop_; ++step) {
+    for (int64_t step = plan_.first_step(); step < plan_.run.steps && !stop_; ++step) {
       submit(step);
       if (readings_.under_way() > 1) finish(readings_.take());
       bool last = step + 1 == plan_.run.steps;
       // What follows a step, or ends with it, knows its numbers.
-      if (stop_ || last || evaluates_after(step)) finish(readings_.take());
+      bool saves = checkpoints_ && (last || comes_after(step, plan_.checkpoint_every));
+      if (stop_ || last || saves || comes_after(step, plan_.evaluate_every)) finish(readings_.take());
+      if (saves || (checkpoints_ && stop_)) save(step + 1);
+      if (checkpoints_) tell(checkpoints_->poll());
     }
+    if (checkpoints_) tell(checkpoints_->wait());
+    if (!last_error_.empty()) fail_with(ErrorKind::other, "the last checkpoint could not be saved: {}", last_error_);
     synchronize(device_);
     result().seconds = double(steady_ns() - begin_) / 1e9;
     result().peak_bytes = allocator_of(device_).stats().peak_allocated;
@@ -72,9 +84,7 @@ class TrainCase::Loop {
   TrainResult& result() { return c_.result_; }
   ProcessGroup* group() const { return plan_.run.group; }
   int64_t tokens_a_step() const { return plan_.shape.global() * model_.ctx; }
-  bool evaluates_after(int64_t step) const {
-    return plan_.evaluate_every > 0 && (step + 1) % plan_.evaluate_every == 0;
-  }
+  static bool comes_after(int64_t step, int64_t every) { return every > 0 && (step + 1) % every == 0; }
 
   void submit(int64_t step) {
     if (c_.world_) c_.world_->begin_step(step + 1);
@@ -85,7 +95,7 @@ class TrainCase::Loop {
 
   // A step is over; by all ranks, which read the same.
   void finish(const Reading& r) {
-    if (r.step > 0) step_seconds_.push_back(r.seconds);  // the first compiles
+    if (r.step > plan_.first_step()) step_seconds_.push_back(r.seconds);  // the first compiles
     if (r.stop) stop_ = true;
     if (!is_finite(r)) not_finite(r);
     TrainResult& all = result();
@@ -99,15 +109,15 @@ class TrainCase::Loop {
     if (trainer_.optimizer().needs_norm()) line["gradient_norm"] = r.gradient_norm;
     line["tokens_per_s"] = double(tokens_a_step()) / r.seconds;
     bool last = r.step + 1 == plan_.run.steps;
-    bool evaluates = (evaluates_after(r.step) || last || stop_) && readings_.under_way() == 0;
+    bool evaluates = (comes_after(r.step, plan_.evaluate_every) || last || stop_) && readings_.under_way() == 0;
     if (evaluates && plan_.evaluated(validation().count()) > 0) {
       line["validation_loss"] = evaluate();
       all.validation_loss = line["validation_loss"].get<double>();
       readings_.restart();
     }
-    line["elapsed_s"] = log_.elapsed_s() + double(steady_ns() - begin_) / 1e9;
-    if (c_.writes())
-      if (std::string trouble = log_.add(line); !trouble.empty()) progress_.done("warning: " + trouble);
+    line["elapsed_s"] = (log_ ? log_->elapsed_s() : 0) + double(steady_ns() - begin_) / 1e9;
+    if (log_)
+      if (std::string trouble = log_->add(line); !trouble.empty()) progress_.done("warning: " + trouble);
     add_to_curve(line);
     tell(line, r.seconds);
   }
@@ -118,18 +128,54 @@ class TrainCase::Loop {
   void not_finite(const Reading& r) {
     bool expected = std::isfinite(r.loss) && plan_.run.precision.loss_scaling;
     if (expected || plan_.skip_not_finite) return;
+    if (checkpoints_) tell(checkpoints_->wait());  // an earlier one may be on its way
     progress_.now("looking for the first number that is not finite");
-    std::string found = first_not_finite(trainer_, batches_.of(r.step)), where;
-    int rank = c_.world_ ? c_.world_->rank() : 0;
-    if (!found.empty())
-      where = fmt::format("{}first comes {}", c_.world_ ? fmt::format("on rank {} ", rank) : "", found);
-    if (c_.world_) where = first_of_all(*c_.world_, where);
+    std::string where = anywhere(first_not_finite(trainer_, batches_.of(r.step)));
     if (where.empty()) where = "computed again, that step was finite: suspect the machine";
     fail_with(ErrorKind::numeric,
               "step {}: the {} is {}; {}. Nothing of this step was saved. A lower --lr or more --warmup-steps may keep "
               "it finite",
               r.step + 1, std::isfinite(r.loss) ? "gradient's norm" : "loss",
               significant(std::isfinite(r.loss) ? r.gradient_norm : r.loss, 3), where);
+  }
+
+  // What the first rank that has found something says.
+  std::string anywhere(const std::string& found) {
+    if (!c_.world_) return found.empty() ? "" : "first comes " + found;
+    return first_of_all(*c_.world_,
+                        found.empty() ? "" : fmt::format("on rank {} first comes {}", c_.world_->rank(), found));
+  }
+
+  // A finite loss says nothing of the update that followed it.
+  void save(int64_t step) {
+    const Parameters& parameters = trainer_.parameters();
+    std::string found = parameters_are_finite(parameters) ? "" : first_not_finite(parameters);
+    if (std::string where = anywhere(found); !where.empty()) {
+      tell(checkpoints_->wait());
+      fail_with(
+          ErrorKind::numeric,
+          "step {}: its update has made numbers that are not finite; {}. Nothing of this step was saved. --clip 1 "
+          "holds such updates back, and a lower --lr may avoid them",
+          step, where);
+    }
+    progress_.now(fmt::format("saving step {}", step));
+    checkpoints_->save(step, plan_.config);
+    readings_.restart();
+  }
+
+  void tell(const std::vector<SaveResult>& saves) {
+    for (const SaveResult& s : saves) {
+      Json j = {{"step", s.step}, {"bytes", s.bytes}, {"stall_ms", s.stall_ms}, {"write_ms", s.write_ms}};
+      if (!s.error.empty()) j["error"] = s.error;
+      result().saves.push_back(j);
+      last_error_ = s.error;
+      if (!s.error.empty()) progress_.done(fmt::format("warning: step {} could not be saved: {}", s.step, s.error));
+      else
+        progress_.done(fmt::format(
+            "saved step {} in {}: {} from this rank; training stood still for {} ms, and the rest "
+            "took {} ms beside it",
+            s.step, plan_.out, bytes_text(double(s.bytes)), significant(s.stall_ms, 3), significant(s.write_ms, 3)));
+    }
   }
 
   const Windows& validation() const { return c_.data_.windows.validation; }
@@ -172,10 +218,12 @@ class TrainCase::Loop {
     text += fmt::format(", {} tokens/s", grouped(std::llround(line["tokens_per_s"].get<double>())));
     if (std::optional<double> m = mfu(seconds)) text += fmt::format(", MFU {}", percent_text(*m));
     text += fmt::format(", {}", bytes_text(double(allocator_of(device_).stats().allocated)));
-    double left = double(steady_ns() - begin_) / 1e9 / double(step) * double(all - step);
+    double each = double(steady_ns() - begin_) / 1e9 / double(step - plan_.first_step());
+    double left = each * double(all - step);
     if (step < all) text += fmt::format(", {} left", duration_text(left));
     int64_t now_and_then = std::max<int64_t>(1, all / 10);
-    if (line.contains("validation_loss") || step == 1 || step % now_and_then == 0) progress_.done(text);
+    if (line.contains("validation_loss") || step == plan_.first_step() + 1 || step % now_and_then == 0)
+      progress_.done(text);
     else progress_.now(text);
   }
 
@@ -187,12 +235,14 @@ class TrainCase::Loop {
   Trainer trainer_;
   TokenBatches batches_;
   StepReadings readings_;
-  TrainingLog log_;
-  std::optional<double> peak_ =  // of products, if it was measured here before
+  std::optional<Checkpoints> checkpoints_;
+  std::optional<TrainingLog> log_;  // rank 0 has it
+  std::optional<double> peak_ =     // of products, if it was measured here before
       plan::Peaks(device_).known_product(plan_.run.precision.name);
   std::vector<double> step_seconds_;
   int64_t begin_ = 0;
   bool stop_ = false;
+  std::string last_error_;  // of the last save
 };
 
 TrainCase::TrainCase(TrainPlan plan, TrainData& data, dist::World* world, const MakeModel& make_model)
@@ -201,6 +251,8 @@ TrainCase::TrainCase(TrainPlan plan, TrainData& data, dist::World* world, const 
   result_.ranks = plan_.shape.ranks, result_.threads = cpu::threads();
   result_.global_batch = plan_.shape.global();
   result_.data = data.json();
+  result_.resumed_from = plan_.first_step();
+  if (!plan_.out.empty()) result_.out = plan_.out;
 }
 
 std::string TrainCase::text() const { return plan_.run.text() + ranks_text(plan_.run); }
@@ -229,6 +281,7 @@ bool TrainCase::run(const Turn&, Progress& progress) {
   if (result_.steps_done < plan_.run.steps) {
     result_.status = "interrupted";
     result_.reason = fmt::format("stopped after {} of {} steps", result_.steps_done, plan_.run.steps);
+    if (!plan_.out.empty()) result_.reason += fmt::format("; go on with sinter train --resume {}", plan_.out);
   }
   return true;
 }

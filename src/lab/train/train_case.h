@@ -10,6 +10,7 @@
 #include "lab/train/data.h"
 #include "lab/train/log.h"
 #include "lab/train/result.h"
+#include "train/checkpoint.h"
 #include "train/step_readings.h"
 #include "train/token_batches.h"
 
@@ -24,7 +25,12 @@ struct TrainPlan {
   int64_t warmup_steps = 0, schedule_steps = 0, evaluate_every = 0, evaluate_batches = 0;
   bool skip_not_finite = false;
   std::string log;
+  std::string out;  // the folder of checkpoints; empty: none
+  int64_t keep = 0, checkpoint_every = 0;
+  Json config;  // what a checkpoint says of the run
+  std::optional<CheckpointInfo> from;
 
+  int64_t first_step() const { return from ? from->step : 0; }
   double learning_rate(int64_t step) const;    // steps count from 0
   int64_t evaluated(int64_t available) const;  // sequences, of those there are
 };
