@@ -175,6 +175,8 @@ std::vector<MeasuredRun> expand(const SweepOptions& o, const std::optional<Devic
   for (ModelConfig model : shapes(o)) {
     model.rope_theta = o.rope_theta.value_or(model.rope_theta);
     model.norm_eps = o.norm_eps.value_or(model.norm_eps);
+    if (o.rope_scaling) model.rope_scaling = rope_scaling_of(*o.rope_scaling);
+    model.tied_embeddings = o.tied_embeddings.value_or(false);
     for (int64_t batch : o.batch)
       for (const std::string& pass : o.pass)
         for (int64_t warmup : o.warmup)
