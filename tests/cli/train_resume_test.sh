@@ -62,7 +62,7 @@ for ranks in 1 2; do
   has "$work/out" 'go on with sinter train --resume'
   step=$(tail -n 1 "$dir/log.jsonl" | python3 -c 'import json, sys; print(json.load(sys.stdin)["step"])')
   has "$dir/latest" "$(printf 'step_%08d' "$step")"
-  echo '{"step": 99999, "loss": 1' >> "$dir/log.jsonl"
+  printf '{"step": 99999, "loss": 1}\n{"step": 100000, "lo' >> "$dir/log.jsonl"  # by a run that was killed later
   train --resume "$dir" --steps $((step + 3)) --ranks $ranks --json "$work/r.json"
   python3 - "$dir/log.jsonl" "$work/r.json" "$step" << 'EOF2' || fail "$ranks ranks: the log after going on"
 import json, sys
@@ -76,9 +76,9 @@ EOF2
 done
 
 # For scripts that are started again and again.
-again="$small --steps 4 --out $work/again --resume-if-possible"
-train $again
-train $again
+again="$small --out $work/again --resume-if-possible"
+train $again --steps 4
+train $again --steps 4
 has "$work/err" 'all 4 steps are there already'
 train $again --steps 6
 has "$work/again/latest" 'step_00000006'

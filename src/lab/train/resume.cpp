@@ -28,7 +28,8 @@ void lay_under(const CheckpointInfo& from, int64_t ranks, TrainOptions& o) {
         "{}: the checkpoint does not say what run it is of, as those of sinter train do; it cannot be gone on from",
         manifest_of(from));
   SweepOptions base = sweep_from_json(config, manifest_of(from));
-  bool divides_anew = given(o.sweep.batch) || o.sweep.accumulate || ranks != config.value("ranks", int64_t(1));
+  bool divides_anew =
+      given(o.sweep.batch) || o.sweep.accumulate || o.fields.global_batch || ranks != config.value("ranks", int64_t(1));
   if (divides_anew) base.batch = {}, base.accumulate = {};
   o.sweep = overlaid(base, o.sweep);
   o.fields = overlaid(train_fields_from_json(config, manifest_of(from)), o.fields);
