@@ -33,7 +33,9 @@ if [ "$code" -eq 0 ] && ! have python3; then
 elif [ "$code" -eq 0 ]; then
   python3 tools/make_corpus.py "$work/stories.txt"
   show train --text "$work/stories.txt" --size tiny --ctx 128 --mode compiled --global-batch 8 --steps 200 --lr 1e-3 \
-    --clip 1 --evaluate-every 50 --log "$work/log.jsonl" --plot "$work/losses.html" || code=$?
+    --clip 1 --evaluate-every 50 --out "$work/run" --plot "$work/losses.html" || code=$?
+  [ "$code" -ne 0 ] || show generate --checkpoint "$work/run" --prompt Once --tokens 110 \
+    --temperature 0.7 || code=$?
 fi
 echo
 echo "demo: the job took $(($(date +%s) - start)) s"

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "support/gpu.h"
 #include "train/not_finite.h"
 
 namespace sinter {
@@ -19,6 +20,27 @@ ModelConfig small() {
 }
 
 Batch batch(uint64_t seed) { return random_batch(2, 8, 20, seed, DeviceType::cpu); }
+
+TEST(StepReadingsGpu, AreReadLate) {
+  SINTER_REQUIRE_GPU();
+  TrainerOptions o;
+  o.device = DeviceType::cuda;
+  o.optimizer = make_adamw({{.learning_rate = 1e-2, .max_norm = 0.5}});
+  o.compiled.emplace();
+  Trainer late(small(), o, make_transformer), other(small(), o, make_transformer);
+  StepReadings readings(DeviceType::cuda);
+  readings.restart();
+  std::vector<double> losses, expected;
+  for (int64_t step = 0; step < 8; ++step) {
+    Batch b = random_batch(2, 8, 20, uint64_t(step), DeviceType::cuda);
+    late.optimizer().set_learning_rate(1e-2 / double(step + 1));
+    readings.submit(step, late.run(Pass::step, b), late.optimizer(), false, nullptr);
+    if (readings.under_way() > 1) losses.push_back(readings.take().loss);
+    expected.push_back(other.step(b, 1e-2 / double(step + 1)));
+  }
+  losses.push_back(readings.take().loss);
+  EXPECT_EQ(losses, expected);
+}
 
 class Steps : public testing::TestWithParam<bool> {
  protected:

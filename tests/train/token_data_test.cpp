@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "ops/ops.h"
+#include "support/gpu.h"
 #include "support/temporary_folder.h"
 #include "train/token_batches.h"
 
@@ -221,6 +222,20 @@ TEST_F(TokenFiles, ThatChangeAreNoticed) {
               batches.next();
             }),
             {"have changed since the run began"});
+}
+
+class TokenBatchesGpu : public TokenFiles {};
+
+// The thread that prepares waits for the step that still reads what it is about to overwrite.
+TEST_F(TokenBatchesGpu, AreThoseOfTheirStep) {
+  SINTER_REQUIRE_GPU();
+  Windows windows = split(counting(30001, 100), 0).train;
+  TokenBatches batches(windows, 5, {8, 2}, 65536, DeviceType::cuda, 3);
+  std::vector<Tensor> seen;
+  for (int64_t step = 3; step < 40; ++step)
+    for (const Batch& b : batches.next()) seen.push_back(copy(b.ids));
+  for (size_t i = 0; i < seen.size(); ++i)
+    EXPECT_EQ(to_vector(seen[i]), to_vector(batches.of(3 + int64_t(i) / 2)[i % 2].ids)) << i;
 }
 
 }  // namespace
