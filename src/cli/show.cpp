@@ -11,9 +11,11 @@ namespace {
 // A record, or logs of training, which are shown together.
 Json shown(const std::vector<std::string>& files) {
   if (files.size() == 1 && !lab::is_training_log(files[0])) return lab::read_record(files[0]);
-  for (const std::string& file : files)
-    check(lab::is_training_log(file),
-          "{}: is no training log, and only several logs can be shown together; show it alone", file);
+  for (const std::string& file : files) {
+    if (lab::is_training_log(file)) continue;
+    lab::read_record(file);  // refuses what is neither
+    fail_with(ErrorKind::usage, "{}: is a record, and only logs of training are shown together; show it alone", file);
+  }
   return lab::record_of_logs(files);
 }
 

@@ -59,13 +59,14 @@ void TokenBatches::prepare(int64_t step) {
 }
 
 void TokenBatches::write(int64_t step) {
+  DeviceBackend& backend = backend_of(sets_[0][0].ids.device());  // this thread's first use: Note [One GPU]
   free_.wait();
   for (int64_t micro = 0; micro < shape_.accumulate; ++micro) {
     std::vector<int64_t> ids = rows_of(windows_, windows_of(order_, windows_.count(), shape_, step, micro), vocab_);
     const Tensor& to = sets_[step % 2][size_t(micro)].ids;
-    backend_.copy_from_host(to.data(), ids.data(), ids.size() * sizeof(int64_t), stream_);
+    backend.copy_from_host(to.data(), ids.data(), ids.size() * sizeof(int64_t), stream_);
   }
-  backend_.synchronize(stream_);
+  backend.synchronize(stream_);
 }
 
 std::span<const Batch> TokenBatches::next() {

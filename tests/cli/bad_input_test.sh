@@ -111,7 +111,7 @@ refused 2 'size|value is missing|--ctx follows' bench model --size --ctx 8
 refused 2 'size|2 times|with commas' bench model --size tiny --size mini
 refused 2 'seed|2 times|once' bench model --seed 1 --seed 2
 refused 2 'dry-run|no value' bench model --dry-run=maybe
-refused 2 'other.json|sinter show --help' show one.json other.json
+refused 2 'one.json: cannot be opened' show one.json other.json
 refused 2 'RECORD|sinter show --help' show
 refused 2 '"": sinter bench has no such command' bench ''
 refused 2 'no-such-flag|has no such option' $cpu --no-such-flag

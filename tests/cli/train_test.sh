@@ -149,7 +149,7 @@ refused 2 '--shard: give one level' train $small --ranks 2 --shard none,optimize
 refused 2 'there is a log already' train $small --log "$work/a.jsonl"
 refused 2 'reads that file' train $small --log "$work/corpus.txt"
 refused 2 '--log /proc/nowhere/x' train $small --log /proc/nowhere/x
-refused 2 'is no training log' show "$work/a.jsonl" "$work/a.json"
+refused 2 'is a record, and only logs' show "$work/a.jsonl" "$work/a.json"
 printf '{"step": 1}\nhello\n{"step": 2}\n' > "$work/mixed.jsonl"
 refused 2 'line 2 is no line' show "$work/mixed.jsonl"
 echo ok

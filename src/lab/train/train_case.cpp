@@ -259,6 +259,13 @@ std::string TrainCase::text() const { return plan_.run.text() + ranks_text(plan_
 
 plan::Fit TrainCase::fit() {
   need_ = plan::predict(plan_.run, target_of(plan_.run.device), make_model_);
+  if (!plan_.out.empty() && plan_.run.device == DeviceType::cpu) {
+    MetaTarget target(target_of(plan_.run.device));
+    Trainer counted(plan_.run.model, plan_.run.trainer_options(DeviceType::meta), make_model_);
+    int64_t staged = checkpoint_bytes(counted);  // where a checkpoint waits to be written, from beginning to end
+    for (MemoryStats* s : {&need_.walk.first, &need_.walk.steady})
+      s->peak_allocated += staged, s->peak_reserved += staged;
+  }
   result_.predicted_peak_bytes = need_.bytes(), result_.parameters = need_.walk.parameters;
   if (world_) return fit_on(*world_, ranks(), plan_.run.device, need_);
   return plan::fit_of(need_, allocator_of(plan_.run.device).free_bytes());
