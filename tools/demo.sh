@@ -32,9 +32,9 @@ if [ "$code" -eq 0 ] && ! have python3; then
   echo "demo: no training: python3, which makes up the stories, is not installed"
 elif [ "$code" -eq 0 ]; then
   python3 tools/make_corpus.py "$work/stories.txt"
-  show train --text "$work/stories.txt" --size tiny --ctx 128 --mode compiled --global-batch 8 --steps 200 --lr 1e-3 \
+  show train --text "$work/stories.txt" --size tiny --ctx 128 --mode compiled --global-batch 8 --steps 150 --lr 1e-3 \
     --clip 1 --evaluate-every 50 --out "$work/run" --plot "$work/losses.html" || code=$?
-  [ "$code" -ne 0 ] || show generate --checkpoint "$work/run" --prompt Once --tokens 110 \
+  [ "$code" -ne 0 ] || show generate --checkpoint "$work/run" --prompt Once --tokens 120 \
     --temperature 0.7 || code=$?
 fi
 echo

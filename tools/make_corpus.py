@@ -27,8 +27,8 @@ class Dice:
         return among[self.below(len(among))]
 
 
-NAMES = ["Anna", "Ben", "Clara", "David", "Emma", "Finn", "Greta", "Hugo", "Ida", "Jonas", "Lena", "Max", "Nora", "Otto",
-         "Paula", "Rosa", "Simon", "Tilda"]
+NAMES = ["Anna", "Ben", "Clara", "David", "Emma", "Finn", "Greta", "Hugo", "Ida", "Jonas", "Lena", "Max", "Nora",
+         "Otto", "Paula", "Rosa", "Simon", "Tilda"]
 KINDS = ["girl", "boy", "baker", "fisherman", "gardener", "farmer", "teacher", "sailor", "painter", "shepherd"]
 HE = {"Ben", "David", "Finn", "Hugo", "Jonas", "Max", "Otto", "Simon"}
 ANIMALS = ["dog", "cat", "fox", "horse", "duck", "goat", "owl", "hare", "mouse", "crow"]
