@@ -180,12 +180,14 @@ int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_mod
   take_on_nan(f, plan);
   take_ranks(o, plan.run);
   take_checkpoints(o, plan);
+  // A run that was killed before its first checkpoint begins again, and so does its log.
+  if (from || o.resume_if_possible) plan.log_after = from ? from->step : 0;
   bool first = is_first_rank(o.ranks);
   data.cut(plan.run.model, first);
   take_evaluation(f, data.windows.validation, plan);
   if (first) {
     check_output(output, {{"--log", o.log}});
-    if (!from) refuse_existing_log(plan.log);
+    if (!plan.log_after) refuse_existing_log(plan.log);
   }
   plan.config = saved_config(o, plan, data);
   if (from) refuse_other_run(*from, plan.config);

@@ -50,9 +50,7 @@ class TrainCase::Loop {
     if (!plan_.out.empty())
       checkpoints_.emplace(trainer_,
                            CheckpointOptions{plan_.out, int(plan_.keep), plan_.from ? plan_.from->folder : ""});
-    std::optional<int64_t> after;
-    if (plan_.from) after = plan_.from->step;
-    if (c_.writes()) log_.emplace(plan_.log, after);
+    if (c_.writes()) log_.emplace(plan_.log, plan_.log_after);
   }
 
   void steps() {
@@ -192,7 +190,8 @@ class TrainCase::Loop {
           which.push_back((first + shape.first(micro) + i) * validation().count() / all);
         sum += item(trainer_.run(Pass::evaluate, batch_of(validation(), which, model_.vocab, device_)));
       }
-    return sum / double(all / shape.global() * shape.accumulate);
+    int64_t passes = all / shape.global() * shape.accumulate;
+    return sum / double(passes);
   }
 
   void add_to_curve(const Json& line) {

@@ -25,7 +25,8 @@ struct TrainPlan {
   int64_t warmup_steps = 0, schedule_steps = 0, evaluate_every = 0, evaluate_batches = 0;
   bool skip_not_finite = false;
   std::string log;
-  std::string out;  // the folder of checkpoints; empty: none
+  std::optional<int64_t> log_after;  // the last step in it that counts, where there may be a log already
+  std::string out;                   // the folder of checkpoints; empty: none
   int64_t keep = 0, checkpoint_every = 0;
   Json config;  // what a checkpoint says of the run
   std::optional<CheckpointInfo> from;
