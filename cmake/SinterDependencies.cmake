@@ -44,6 +44,12 @@ if(NOT TARGET nlohmann_json::nlohmann_json)
 endif()
 sinter_require(nlohmann_json::nlohmann_json nlohmann-json3-dev)
 
+# Compiled into what includes it: nothing is linked.
+if(NOT TARGET sinter::xxhash)
+  sinter_header_only(sinter::xxhash xxhash.h XXH_INLINE_ALL)
+endif()
+sinter_require(sinter::xxhash libxxhash-dev)
+
 # OpenBLAS itself, not any BLAS: its thread control is used. Debian keeps each variant's headers in a folder of its own,
 # where a plain <cblas.h> may be the reference BLAS's.
 if(NOT TARGET sinter::openblas)

@@ -27,7 +27,7 @@ struct ParallelBlock {
 class ParallelLM : public Model {
  public:
   ParallelLM(const ModelConfig& c, Parameters& p)
-      : rope_(c.ctx, c.head_dim(), c.rope_theta, p.options()),
+      : rope_(c, p.options()),
         embedding_(p.add({"embedding.weight", {c.vocab, c.d_model}, {Init::truncated_normal, 1}})) {
     for (int64_t i = 0; i < c.layers; ++i) {
       p.begin_unit("layers." + std::to_string(i));

@@ -45,7 +45,7 @@ for folder in /usr/local/include /usr/include /usr/include/"$(uname -m)"-linux-g
 done
 probe() {
   for header in fmt/format.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h benchmark/benchmark.h openblas_config.h \
-                gloo/allreduce.h; do
+                xxhash.h gloo/allreduce.h; do
     printf '#if __has_include(<%s>)\nfound %s\n#endif\n' "$header" "$header"
   done
 }
@@ -69,6 +69,7 @@ library() {  # library NAME: libNAME.so or .a where the linker or a prefix has i
 header fmt/format.h || need libfmt-dev "fmt"
 header CLI/CLI.hpp || need libcli11-dev "CLI11"
 header nlohmann/json.hpp || need nlohmann-json3-dev "nlohmann json"
+header xxhash.h || need libxxhash-dev "xxHash"
 { header gtest/gtest.h && library gtest; } || need libgtest-dev "GoogleTest"
 # Only `make bench` stands on it, so its absence alone does not call for root.
 bench_missing=""

@@ -1,10 +1,11 @@
-// sinter for C++ programs: tensors and operations, the Transformer and its parts, training, and the laboratory's
+// sinter for C++ programs: tensors and operations, the Transformer and its parts, training, generating, the laboratory's
 // command line for a model of your own (examples/).
 #pragma once
 #include "core/range.h"
 #include "dist/world.h"
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "train/generator.h"
 #include "train/trainer.h"
 
 namespace sinter {

@@ -137,9 +137,9 @@ int parse_and_run(int argc, char** argv, const lab::Program& program) {
       "fault, 5 another process failed, 130 interrupted, 1 anything else.");
   Commands commands(app, program);
   for (const lab::Command& c : lab::commands()) commands.add(c);
-  auto record = std::make_shared<std::string>();
-  commands.add(show_command(record))
-      .add_option("record", *record, "a file that --json wrote")
+  auto files = std::make_shared<std::vector<std::string>>();
+  commands.add(show_command(files))
+      .add_option("record", *files, "a file that --json wrote, or one or several that --log did")
       ->type_name("RECORD")
       ->required();
   auto words = std::make_shared<std::vector<std::string>>();

@@ -88,11 +88,19 @@ class Ranks {
                       failed_->result.exit_code == 127 ? ": " + failed_->result.output : ""));
     }
     stop(failed_ ? options_.grace_s : options_.interrupted_grace_s);
-    return interrupted() ? interrupted_exit_code : launch_code_of(failed_->result.exit_code);
+    if (!interrupted()) return launch_code_of(failed_->result.exit_code);
+    return ended_well() ? 0 : interrupted_exit_code;
   }
 
  private:
   ChildProcess& child(int rank) { return *children_[size_t(rank)]; }
+  // Training saves what it has when it is asked to stop, and that is no failure.
+  bool ended_well() {
+    return std::all_of(children_.begin(), children_.end(), [](auto& c) {
+      std::optional<ProcessResult> result = c->wait(0);
+      return result && result->exit_code == 0;
+    });
+  }
 
   // Whole lines, so that those of different ranks do not mix; the rest when the rank has ended.
   void pass_on(int rank, bool last = false) {

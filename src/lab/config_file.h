@@ -5,5 +5,6 @@
 namespace sinter::lab {
 
 SweepOptions read_config_file(const std::string& path);
+SweepOptions sweep_of(const ModelConfig& model);  // its shape and arithmetic, but neither context nor attention
 
 }  // namespace sinter::lab

@@ -153,17 +153,19 @@ std::string lines_of(const Chart& chart, const Scale& scale) {
   double step = plot_width / double(chart.categories.size());
   for (size_t s = 0; s < chart.series.size(); ++s) {
     std::string points, dots;
+    size_t shown = 0;
     for (size_t c = 0; c < chart.categories.size(); ++c) {
       const auto& v = chart.series[s].values[c];
       if (!v || !std::isfinite(*v)) continue;
       double x = left + step * (double(c) + 0.5), y = scale.y(*v);
+      ++shown;
       points += fmt::format("{:.1f},{:.1f} ", x, y);
       dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\">{}</circle>\n", x, y,
                           series_colour(s), tooltip(chart, chart.series[s], c));
     }
     out += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", points,
-                       series_colour(s)) +
-           dots;
+                       series_colour(s));
+    if (double(shown) * 12 <= plot_width) out += dots;  // more would hide the line
   }
   return out;
 }

@@ -81,21 +81,10 @@ std::string RankedCase::text() const {
                      detail_.empty() ? "" : " " + detail_);
 }
 
-// Ranks share their host's memory, need not need the same, and all must decide alike.
 plan::Fit RankedCase::fit() {
-  plan::Fit mine{true, 0, "", ""};
-  if (ranks_->group) {
-    dist::World& world = ranks_->world;
-    need_ = plan::predict(run_, target_of(run_.device), make_model_);
-    int64_t here = 0;  // ranks that share this host
-    for (int r = 0; r < int(ranks_->count); ++r) here += world.host_of(r) == world.host_of(world.rank());
-    int64_t free = std::min(backend_of(run_.device).free_bytes() / here, allocator_of(run_.device).free_bytes());
-    mine = plan::fit_of(need_, free);
-  }
-  mine.reason = first_of_all(ranks_->world, mine.reason);
-  mine.fits = mine.reason.empty();
-  mine.warning = "";
-  return mine;
+  std::optional<plan::Prediction> mine;
+  if (ranks_->group) mine = need_ = plan::predict(run_, target_of(run_.device), make_model_);
+  return fit_on(ranks_->world, ranks_->count, run_.device, mine);
 }
 
 Json RankedCase::does_not_fit(const std::string& reason, int64_t) {

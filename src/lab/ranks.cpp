@@ -19,13 +19,6 @@
 namespace sinter::lab {
 namespace {
 
-std::optional<dist::RankInfo> me(const RankOptions& o) {
-  return dist::rank_from([&](const char* name) {
-    auto flag = o.started_by_hand.find(name);
-    return flag == o.started_by_hand.end() ? dist::process_environment()(name) : flag->second;
-  });
-}
-
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
@@ -46,9 +39,17 @@ int launch(int64_t ranks) {
 
 }  // namespace
 
-void add_rank_flags(Flags& flags, RankOptions& o) {
+std::optional<dist::RankInfo> this_rank(const RankOptions& o) {
+  return dist::rank_from([&](const char* name) {
+    auto flag = o.started_by_hand.find(name);
+    return flag == o.started_by_hand.end() ? dist::process_environment()(name) : flag->second;
+  });
+}
+
+void add_rank_flags(Flags& flags, RankOptions& o, int alone) {
   const char* group = "Ranks";
-  flags.add("--ranks", o.ranks, "N,..", "how many processes (default 2; in a launched job all of its ranks)", group);
+  flags.add("--ranks", o.ranks, alone == 1 ? "N" : "N,..",
+            fmt::format("how many processes (default {}; in a launched job all of its ranks)", alone), group);
   flags.add("--timeout", o.timeout, "SECONDS", "how long a collective waits for other ranks (default 60)", group);
   flags.add_switch("--check-collectives", o.check_collectives,
                    "compare what ranks are about to do before each collective (shm always does)", group);
@@ -61,10 +62,10 @@ void add_rank_flags(Flags& flags, RankOptions& o) {
   by_hand("--master-port", "PORT", "a free port there, the same for all (default MASTER_PORT)");
 }
 
-void fill_in(RankOptions& o) {
+void fill_in(RankOptions& o, int alone) {
   constexpr int64_t most = 1024;
-  std::optional<dist::RankInfo> rank = me(o);
-  if (o.ranks.empty()) o.ranks = {rank ? rank->size : 2};
+  std::optional<dist::RankInfo> rank = this_rank(o);
+  if (o.ranks.empty()) o.ranks = {rank ? rank->size : alone};
   for (int64_t n : o.ranks) {
     check(n >= 1 && n <= most, "--ranks must be between 1 and {}, not {}", most, n);
     check(!rank || n <= rank->size, "--ranks {}: this job has {} ({}); launch more, or ask for fewer", n,
@@ -75,13 +76,13 @@ void fill_in(RankOptions& o) {
 }
 
 bool is_first_rank(const RankOptions& o) {
-  std::optional<dist::RankInfo> rank = me(o);
+  std::optional<dist::RankInfo> rank = this_rank(o);
   return !rank || rank->rank == 0;
 }
 
 // One whose affinity leaves it some of the cores has its share already.
 void divide_threads(const RankOptions& o) {
-  std::optional<dist::RankInfo> rank = me(o);
+  std::optional<dist::RankInfo> rank = this_rank(o);
   cpu_set_t mine;
   bool bound = sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) < sysconf(_SC_NPROCESSORS_ONLN);
   if (!rank || bound || std::getenv("SINTER_THREADS")) return;
@@ -97,7 +98,7 @@ void end_rank(const Error& e) {
 }
 
 int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work) {
-  std::optional<dist::RankInfo> rank = me(o);
+  std::optional<dist::RankInfo> rank = this_rank(o);
   if (!rank) return launch(*std::max_element(o.ranks.begin(), o.ranks.end()));
   dist::World world(*rank, {o.timeout, o.check_collectives, o.deterministic});
   try {
@@ -114,6 +115,20 @@ int run(dist::World& world, Experiment& experiment, const OutputOptions& output)
   experiment.writes = world.rank() == 0;
   experiment.stopped = [&world] { return world.share(interrupted() ? "stop" : "") == "stop"; };
   return run(experiment, output);
+}
+
+plan::Fit fit_on(dist::World& world, int64_t count, DeviceType device, const std::optional<plan::Prediction>& need) {
+  plan::Fit mine{true, 0, "", ""};
+  if (need) {
+    int64_t here = 0;  // ranks that share this host
+    for (int r = 0; r < int(count); ++r) here += world.host_of(r) == world.host_of(world.rank());
+    int64_t free = std::min(backend_of(device).free_bytes() / here, allocator_of(device).free_bytes());
+    mine = plan::fit_of(*need, free);
+  }
+  mine.reason = first_of_all(world, mine.reason);
+  mine.fits = mine.reason.empty();
+  mine.warning = "";
+  return mine;
 }
 
 std::vector<std::string> from_all(dist::World& world, const std::string& mine) {

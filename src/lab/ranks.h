@@ -20,10 +20,13 @@ struct RankOptions {
   bool deterministic = false;                          // every backend adds in a fixed order
   std::map<std::string, std::string> started_by_hand;  // --rank, --world-size, …, by flag; empty where not given
 };
-void add_rank_flags(Flags& flags, RankOptions& options);  // all but --deterministic, which other flags may bring
-// Where --ranks was not given: all of the job, otherwise 2. Refuses what cannot be; by every process.
-void fill_in(RankOptions& options);
+// All but --deterministic, which other flags may bring. `alone`: how many ranks there are if nothing says so.
+void add_rank_flags(Flags& flags, RankOptions& options, int alone = 2);
+// Where --ranks was not given: all of the job, otherwise `alone`. Refuses what cannot be; by every process.
+void fill_in(RankOptions& options, int alone = 2);
 
+// Who this process is, if it is a rank of a job.
+std::optional<dist::RankInfo> this_rank(const RankOptions& options);
 // Rank 0, or the process that is about to launch the ranks: who checks what need not be checked twice.
 bool is_first_rank(const RankOptions& options);
 
@@ -39,6 +42,10 @@ int on_ranks(const RankOptions& options, const std::function<int(dist::World&)>&
 // Runs the experiment in all ranks at once: rank 0 writes, and says when to stop. What a case decides (whether it fits,
 // how often it runs, whether it goes on) must be the same in all of them.
 int run(dist::World& world, Experiment& experiment, const OutputOptions& output);
+
+// Whether it fits on the first `count` ranks, of which each says what it needs itself, or nothing. Ranks share their
+// host's memory, need not need the same, and all decide alike.
+plan::Fit fit_on(dist::World& world, int64_t count, DeviceType device, const std::optional<plan::Prediction>& need);
 
 // Every rank's text, everywhere.
 std::vector<std::string> from_all(dist::World& world, const std::string& mine);

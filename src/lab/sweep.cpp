@@ -7,37 +7,13 @@
 #include "backend/cuda/cuda.h"
 #include "compile/compiled.h"
 #include "core/check.h"
+#include "lab/option_fields.h"
 #include "plan/fit.h"
 #include "plan/gpus.h"
 #include "system/host.h"
 
 namespace sinter::lab {
 namespace {
-
-template <class T> void read(const Json& j, const char* name, const std::string& where, std::vector<T>& out) {
-  for (const Json& v : j.is_array() ? j : Json::array({j})) {
-    bool fits = std::is_same_v<T, std::string> ? v.is_string() : v.is_number_integer();
-    check(fits, "{}: \"{}\" is {}, which is not {}", where, name, v.dump(),
-          std::is_same_v<T, std::string> ? "text" : "a whole number");
-    out.push_back(v.get<T>());
-  }
-}
-template <class T> void read(const Json& j, const char* name, const std::string& where, std::optional<T>& out) {
-  constexpr bool text = std::is_same_v<T, std::string>, real = std::is_same_v<T, double>,
-                 flag = std::is_same_v<T, bool>;
-  bool fits = text ? j.is_string() : real ? j.is_number() : flag ? j.is_boolean() : j.is_number_integer();
-  check(fits, "{}: \"{}\" is {}, which is not {}", where, name, j.dump(),
-        text   ? "text"
-        : real ? "a number"
-        : flag ? "true or false"
-               : "a whole number");
-  out = j.get<T>();
-}
-
-bool given(const auto& field) {
-  if constexpr (requires { field.has_value(); }) return field.has_value();
-  else return !field.empty();
-}
 
 void check_range(const char* flag, int64_t v, int64_t low, int64_t high) {
   check(v >= low, "--{} must be at least {}, not {}", flag, low, v);
@@ -127,22 +103,10 @@ std::string passes_help() {
 }
 
 SweepOptions sweep_from_json(const Json& config, const std::string& where) {
-  SweepOptions o;
-  o.for_each_field([&](const char* name, auto& field, auto&&...) {
-    if (config.contains(name) && !config[name].is_null()) read(config[name], name, where, field);
-  });
-  return o;
+  return options_from_json<SweepOptions>(config, where);
 }
 
-Json to_json(SweepOptions o) {
-  Json j = Json::object();
-  o.for_each_field([&](const char* name, auto& field, auto&&...) {
-    if (!given(field)) return;
-    if constexpr (requires { field.has_value(); }) j[name] = *field;
-    else j[name] = field.size() == 1 ? Json(field[0]) : Json(field);
-  });
-  return j;
-}
+Json to_json(SweepOptions o) { return options_json(o); }
 
 SweepOptions overlaid(SweepOptions base, SweepOptions over) {
   // A size names a whole shape: given anew, it replaces all of the old one.
@@ -211,6 +175,8 @@ std::vector<MeasuredRun> expand(const SweepOptions& o, const std::optional<Devic
   for (ModelConfig model : shapes(o)) {
     model.rope_theta = o.rope_theta.value_or(model.rope_theta);
     model.norm_eps = o.norm_eps.value_or(model.norm_eps);
+    if (o.rope_scaling) model.rope_scaling = rope_scaling_of(*o.rope_scaling);
+    model.tied_embeddings = o.tied_embeddings.value_or(false);
     for (int64_t batch : o.batch)
       for (const std::string& pass : o.pass)
         for (int64_t warmup : o.warmup)

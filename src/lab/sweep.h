@@ -41,6 +41,8 @@ struct MeasuredRun : RunConfig {
     f("clip", c.adamw.max_norm);
     f("rope_theta", m.rope_theta);
     f("norm_eps", m.norm_eps);
+    f("rope_scaling", m.rope_scaling.on() ? std::optional(text_of(m.rope_scaling)) : std::nullopt);
+    f("tied_embeddings", m.tied_embeddings ? std::optional(true) : std::nullopt);
   }
 };
 Json config_of(const MeasuredRun& c);  // as --config takes it: makes bench model run this and nothing else
@@ -53,8 +55,8 @@ struct SweepOptions {
   std::vector<int64_t> d_model, d_ff, layers, heads, kv_heads, vocab, ctx, batch, warmup;
   std::optional<int64_t> accumulate, steps, seed, threads;
   std::optional<double> memory_budget, memory_limit, lr, clip, rope_theta, norm_eps;
-  std::optional<std::string> device;
-  std::optional<bool> deterministic, no_tune;
+  std::optional<std::string> device, rope_scaling;
+  std::optional<bool> deterministic, no_tune, tied_embeddings;
   std::optional<int64_t> max_ctx, max_token_id;  // limits that a configuration file states
 
   // Calls f(name, field, type of the value, help, heading) for each: the one list of what a configuration consists of,
@@ -73,6 +75,9 @@ struct SweepOptions {
     f("batch", batch, "N,..", "sequences per step (default 4)", shape);
     f("rope_theta", rope_theta, "X", "RoPE's base (default 10000)", shape);
     f("norm_eps", norm_eps, "X", "RMSNorm's epsilon (default 1e-5)", shape);
+    f("rope_scaling", rope_scaling, "FACTOR,LOW,HIGH,CTX",
+      "Llama 3's scaling of RoPE: 8,1,4,8192 as in Llama 3.1 (default: none)", shape);
+    f("tied_embeddings", tied_embeddings, "", "embedding and head are one parameter", shape);
     f("device", device, "", "", "");  // every command has it: add_device_flag
     f("dtype", dtype, "NAME,..",
       "fp32, tf32, bf16, fp16; 16-bit means mixed precision with fp32 masters (default fp32)", run);

@@ -49,13 +49,15 @@ AttentionChoice choose_attention(AttentionKind wanted, const DeviceInfo& device,
   return {wanted, "asked for"};
 }
 
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const AttentionOptions& options) {
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const AttentionOptions& options,
+              int64_t offset) {
   check(options.kind != AttentionKind::automatic, "attend: which attention has not been chosen; call choose_attention");
-  if (options.kind == AttentionKind::naive) return naive_attention(q, k, v, causal);
+  if (options.kind == AttentionKind::naive) return naive_attention(q, k, v, causal, offset);
   Range range(name_of(options.kind));
   AttentionAttrs attrs;
   attrs.scale = 1 / std::sqrt(double(q.size(-1)));
   attrs.causal = causal;
+  attrs.causal_offset = offset;
   attrs.kernel = options.kind == AttentionKind::tiled      ? AttentionKernel::tiled
                  : options.kind == AttentionKind::portable ? AttentionKernel::portable
                                                            : AttentionKernel::best;
@@ -66,13 +68,14 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, co
 
 // Query heads that share a key/value head are taken as rows of one matrix for both products: no copy of k or v is made,
 // and their gradients are summed over the group by the product itself. Only the softmax must see single heads.
-Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t offset) {
   int64_t B = q.size(0), H = q.size(1), N = q.size(2), D = q.size(3), shared = k.size(1), keys = k.size(2);
   check(shared > 0 && H % shared == 0, "attention: {} query heads cannot share {} key/value heads evenly", H, shared);
   int64_t rows = H / shared * N;
   SoftmaxAttrs attrs;
   attrs.scale = 1 / std::sqrt(double(D));
   attrs.causal = causal;
+  attrs.causal_offset = offset;
   Tensor scores = [&] {
     Range range("scores");
     return reshape(matmul(reshape(q, {B, shared, rows, D}), k, false, true), {B, H, N, keys});

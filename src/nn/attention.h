@@ -29,9 +29,11 @@ struct AttentionChoice {
 AttentionChoice choose_attention(AttentionKind wanted, const DeviceInfo& device, int64_t head_dim);
 
 // softmax(q·kᵀ/√D)·v. q: (batch, heads, positions, D); k and v alike, with as many heads or fewer, shared evenly.
+// Causal: query i sees keys j <= i + offset, which is the number of keys before the first query's own.
 // options.kind must have been chosen.
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const AttentionOptions& options);
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const AttentionOptions& options,
+              int64_t offset = 0);
 // The same, spelled out: scores are materialised.
-Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
+Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t offset = 0);
 
 }  // namespace sinter

@@ -1,6 +1,8 @@
 #include "nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/range.h"
 #include "ops/ops.h"
@@ -17,26 +19,36 @@ Tensor named_linear(const char* name, const Tensor& x, const Tensor& weight, Pla
   return linear(x, weight);
 }
 
+double rope_frequency(const ModelConfig& c, int64_t pair) {
+  double plain = std::pow(c.rope_theta, -2.0 * double(pair) / double(c.head_dim()));
+  const RopeScaling& s = c.rope_scaling;
+  if (!s.on()) return plain;
+  double turns = double(s.original_ctx) * plain / (2 * std::numbers::pi);  // in the original context
+  double blend = (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor);
+  return plain * std::lerp(1 / s.factor, 1.0, std::clamp(blend, 0.0, 1.0));
+}
+
 std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
 }  // namespace
 
-Rope::Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where) {
+Rope::Rope(const ModelConfig& c, const Parameters::Options& where) {
   Range range("rope");
-  Dims dims{positions, head_dim / 2};
+  Dims dims{c.ctx, c.head_dim() / 2};
   CategoryScope scope(MemoryCategory::parameter);
   cos = empty(dims, where.master, where.device);
   sin = empty(dims, where.master, where.device);
   if (where.device == DeviceType::meta) return;
-  std::vector<double> c, s;
-  for (int64_t t = 0; t < positions; ++t)
-    for (int64_t i = 0; i < dims[1]; ++i) {
-      double angle = double(t) * std::pow(theta, -2.0 * double(i) / double(head_dim));
-      c.push_back(std::cos(angle));
-      s.push_back(std::sin(angle));
+  std::vector<double> frequencies, cosines, sines;
+  for (int64_t i = 0; i < dims[1]; ++i) frequencies.push_back(rope_frequency(c, i));
+  for (int64_t t = 0; t < c.ctx; ++t)
+    for (double frequency : frequencies) {
+      double angle = double(t) * frequency;
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
     }
-  write_host(cos, c);
-  write_host(sin, s);
+  write_host(cos, cosines);
+  write_host(sin, sines);
 }
 
 RmsNorm::RmsNorm(Parameters& p, const std::string& name, int64_t d, double eps)
@@ -63,10 +75,14 @@ Attention::Attention(Parameters& p, const std::string& prefix, const ModelConfig
   how.kind = choose_attention(how.kind, target_of(device), c.head_dim()).kind;
 }
 
-Tensor Attention::operator()(const Tensor& x) const {
+Tensor Attention::operator()(const Tensor& x, LayerCache* cache) const {
   Range range("attn");
-  Heads h = split_heads(named_linear("qkv", x, qkv), rope->cos, rope->sin, {heads, kv_heads, true});
-  return o(join_heads(attend(h.q, h.k, h.v, true, how)));
+  Tensor cos = rope->cos, sin = rope->sin;
+  int64_t before = cache ? cache->length() : 0;
+  if (before > 0) cos = slice(cos, 0, before, x.size(1)), sin = slice(sin, 0, before, x.size(1));
+  Heads h = split_heads(named_linear("qkv", x, qkv), cos, sin, {heads, kv_heads, true});
+  if (cache) std::tie(h.k, h.v) = cache->append(h.k, h.v);
+  return o(join_heads(attend(h.q, h.k, h.v, true, how, before)));
 }
 
 FeedForward::FeedForward(Parameters& p, const std::string& prefix, int64_t d, int64_t d_ff)

@@ -7,7 +7,7 @@ namespace sinter {
 // One RoPE for all layers: tables of cos and sin, position × half the head dimension.
 struct Rope {
   Tensor cos, sin;
-  Rope(int64_t positions, int64_t head_dim, double theta, const Parameters::Options& where);
+  Rope(const ModelConfig& c, const Parameters::Options& where);
 };
 
 struct RmsNorm {
@@ -32,7 +32,8 @@ struct Attention {
   Tensor qkv;  // q | k | v, one GEMM
   Linear o;
   Attention(Parameters& p, const std::string& prefix, const ModelConfig& c, const Rope& rope);
-  Tensor operator()(const Tensor& x) const;
+  // With a cache x holds the positions after those in it, and it then has theirs too.
+  Tensor operator()(const Tensor& x, LayerCache* cache = nullptr) const;
 };
 
 struct FeedForward {

@@ -1,5 +1,8 @@
 #include "nn/model.h"
 
+#include <cmath>
+#include <cstdio>
+
 namespace sinter {
 
 const std::vector<ModelConfig>& known_sizes() {
@@ -33,6 +36,26 @@ int64_t nearest_divisor(int64_t n, int64_t near) {
 
 }  // namespace
 
+RopeScaling rope_scaling_of(const std::string& text) {
+  RopeScaling s;
+  double original = 0;
+  int end = 0;
+  int read = std::sscanf(text.c_str(), "%lf,%lf,%lf,%lf%n", &s.factor, &s.low_frequency_factor,
+                         &s.high_frequency_factor, &original, &end);
+  check(read == 4 && size_t(end) == text.size() && original == std::floor(original) && std::abs(original) < 1e15,
+        "--rope-scaling {}: must be four numbers, FACTOR,LOW,HIGH,CTX, such as Llama 3.1's 8,1,4,8192", text);
+  s.original_ctx = int64_t(original);
+  return s;
+}
+
+std::string text_of(const RopeScaling& s) {
+  return fmt::format("{},{},{},{}", s.factor, s.low_frequency_factor, s.high_frequency_factor, s.original_ctx);
+}
+
+Tensor Model::logits_after(KeyValueCache&, const Tensor&, int64_t) const {
+  fail_with(ErrorKind::usage, "this model cannot generate text: it does not define Model::logits_after");
+}
+
 void validate(const ModelConfig& c) {
   auto positive = [](const char* flag, int64_t v) { check(v > 0, "--{} must be at least 1, not {}", flag, v); };
   positive("d-model", c.d_model);
@@ -51,6 +74,11 @@ void validate(const ModelConfig& c) {
   check(c.head_dim() % 2 == 0,
         "the head dimension {} / {} = {} is odd, but RoPE rotates pairs; change --heads or --d-model", c.d_model,
         c.heads, c.head_dim());
+  const RopeScaling& s = c.rope_scaling;
+  check(std::isfinite(s.factor) && s.factor >= 1 && s.low_frequency_factor > 0 &&
+            s.high_frequency_factor > s.low_frequency_factor && std::isfinite(s.high_frequency_factor) &&
+            s.original_ctx > 0,
+        "--rope-scaling {}: the factor must be at least 1, 0 < LOW < HIGH, and CTX at least 1", text_of(s));
 }
 
 }  // namespace sinter

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <tuple>
 
 #include "core/attrs.h"
 #include "memory/promised_storage.h"
@@ -147,7 +148,7 @@ void Parameters::lay_out() {
   });
   int64_t offset = 0;
   std::vector<bool> seen(units_.size());
-  std::vector<int64_t> owned(size_t(options_.shards.ranks));
+  std::vector<int64_t> taken(size_t(options_.shards.ranks));
   for (size_t at = 0; at < order_.size(); ++at) {
     LeafEntry& l = leaves_[size_t(order_[at])];
     Unit& u = units_[size_t(l.unit)];
@@ -167,7 +168,7 @@ void Parameters::lay_out() {
     s.end = l.end = aligned(part);
     if (at + 1 == order_.size() || !goes_on(leaves_[size_t(order_[at + 1])])) {
       s.cut = options_.shards.level != ShardLevel::none && !l.frozen && !l.is_vector();
-      cut(s, owned);
+      cut(s, taken);
       l.end = s.end;
     }
     offset = l.end;
@@ -179,22 +180,25 @@ void Parameters::lay_out() {
   total_size_ = offset;
 }
 
-// Where the stretch ends, with padding, and what this rank owns of it. `owned`: by rank, so far.
-void Parameters::cut(Stretch& s, std::vector<int64_t>& owned) const {
+// Where the stretch ends, with padding, and what this rank owns of it. `taken`: by rank, so far.
+void Parameters::cut(Stretch& s, std::vector<int64_t>& taken) const {
   const Shards& shards = options_.shards;
   s.used_end = s.end;
   bool even = s.cut && shards.level != ShardLevel::broadcast;
   if (s.unit >= 0) s.end = s.begin + aligned(s.end - s.begin, squares_block * (even ? shards.ranks : 1));
-  s.own_begin = s.begin, s.own_end = s.end;
-  if (even) {
-    int64_t share = (s.end - s.begin) / shards.ranks;
-    s.own_begin = s.begin + shards.rank * share, s.own_end = s.own_begin + share;
-  } else if (s.cut) {
-    auto least = std::min_element(owned.begin(), owned.end());
+  if (s.cut && !even) {
+    auto least = std::min_element(taken.begin(), taken.end());
     *least += s.end - s.begin;
-    s.owner = int(least - owned.begin());
-    if (s.owner != shards.rank) s.own_end = s.own_begin;
+    s.owner = int(least - taken.begin());
   }
+  std::tie(s.own_begin, s.own_end) = owned(s, shards.rank);
+}
+
+std::pair<int64_t, int64_t> Parameters::owned(const Stretch& s, int rank) const {
+  if (!s.cut) return {s.begin, s.end};
+  if (options_.shards.level == ShardLevel::broadcast) return {s.begin, s.owner == rank ? s.end : s.begin};
+  int64_t share = (s.end - s.begin) / options_.shards.ranks;
+  return {s.begin + rank * share, s.begin + (rank + 1) * share};
 }
 
 const Parameters::Stretch& Parameters::stretch_at(int64_t offset) const {

@@ -123,6 +123,7 @@ class Parameters {
   };
   const std::vector<Stretch>& stretches() const { return stretches_; }
   const Stretch& stretch_at(int64_t offset) const;
+  std::pair<int64_t, int64_t> owned(const Stretch& stretch, int rank) const;  // what any rank updates
 
   // A leaf that gets gradients, and where it and its parameters lie in every role; by offset.
   struct TrainableLeaf {
@@ -222,7 +223,7 @@ class Parameters {
     bool has_current_copy(uint32_t master_writes) const { return tensor.impl().low_copy_version == master_writes; }
   };
   void lay_out();
-  void cut(Stretch& stretch, std::vector<int64_t>& owned) const;
+  void cut(Stretch& stretch, std::vector<int64_t>& taken) const;
   void give_memory(Role& role);
   void fill_with_initial_values(const Stretch& stretch);
   void point(const Role& role, const Stretch& stretch);

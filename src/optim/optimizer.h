@@ -32,9 +32,10 @@ class Optimizer {
   void prepare(const Tensor& squares);  // f64: their sum over all gradients, where needs_norm(); then …
   virtual void update(int64_t begin, int64_t end) = 0;  // … a range of the trainable part, one after the other
 
-  Tensor loss_scale(DType dtype) const;               // the seed of backward(); undefined without loss scaling
-  std::vector<double> state() const;                  // StepState; waits for the device: for reports and checkpoints
-  void load_state(const std::vector<double>& state);  // in place
+  Tensor loss_scale(DType dtype) const;                  // the seed of backward(); undefined without loss scaling
+  std::vector<double> state() const;                     // StepState; waits for the device: for reports and checkpoints
+  const Tensor& device_state() const { return state_; }  // the same where it lives, for who does not want to wait
+  void load_state(const std::vector<double>& state);     // in place
   const std::vector<std::string>& moments() const { return moments_; }  // names of roles, also before allocate()
 
  protected:

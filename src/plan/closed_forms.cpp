@@ -45,7 +45,8 @@ void add_parameters(Sheet& s, const CostQuestion& q) {
     s.add("attention projections", "P_attn", "L·(2·d² + 2·d·g)");
     s.add("feed-forward", "P_ffn", "L·3·d·f");
     s.add("norms", "P_norm", "(2·L + 1)·d");
-    s.add("head", "P_head", "V·d");
+    s.add(q.model.tied_embeddings ? "head, the embedding again" : "head", "P_head",
+          q.model.tied_embeddings ? "0" : "V·d");
     s.add("all", "P", "P_emb + P_attn + P_ffn + P_norm + P_head");
   }
   s.add("matrices, which ranks divide", "P_m", "P - P_norm");
@@ -64,7 +65,7 @@ void add_flops(Sheet& s, const CostQuestion& q) {
     s.add("attention scores, in full", "F_scores", "L·4·t·n·d", "FLOP");
     s.add("feed-forward", "F_ffn", "2·t·P_ffn", "FLOP");
     s.add("norms, no product", "F_norm", "0", "FLOP");
-    s.add("head", "F_head", "2·t·P_head", "FLOP");
+    s.add("head", "F_head", "2·t·V·d", "FLOP");
     s.add("layers", "F_layers", "F_attn + F_scores + F_ffn", "FLOP");
     s.add("forward pass", "F", "F_layers + F_head", "FLOP");
   }

@@ -241,6 +241,11 @@ const Peak& Peaks::peak(const std::string& name, const std::function<Peak()>& me
 const Peak& Peaks::product_peak(const std::string& dtype) {
   return peak(product_name(dtype), [&] { return measure_product(device_, dtype); });
 }
+std::optional<double> Peaks::known_product(const std::string& dtype) const {
+  auto known = known_.find(product_name(dtype));
+  if (known == known_.end() || known->second.best <= 0) return {};
+  return known->second.best;
+}
 const Peak& Peaks::copy_peak() {
   return peak(copy_name, [&] { return measure_copy(device_); });
 }

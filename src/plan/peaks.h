@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -27,6 +28,8 @@ class Peaks {
   const Peak& copy_peak();
   double product(const std::string& dtype) { return product_peak(dtype).best; }
   double copy() { return copy_peak().best; }
+
+  std::optional<double> known_product(const std::string& dtype) const;  // only if the file has it
 
   void remeasure_product(const std::string& dtype);
   void confirm_product(const std::string& dtype);  // measures again and adds these samples to those it has

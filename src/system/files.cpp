@@ -25,26 +25,6 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   if (!written(fd, text)) fail_writing(path, "writing failed");
 }
 
-// Some file systems have no such thing for a file or, more often, for a folder; that is no error.
-bool synced(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; }
-
-// An open file. Some file systems say only when it is closed that it could not be written; Linux has closed it also
-// where it says EINTR.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR; }
-
- private:
-  int fd_;
-};
-
 // A new file beside the target, which takes its place or vanishes. Other threads and processes may make theirs at the
 // same time.
 class Temporary {
@@ -84,14 +64,6 @@ class Temporary {
   std::string target_, path_;
   Descriptor file_;
 };
-
-// A renamed file is there after a power failure only if its folder was written too. A folder that may not be opened
-// cannot be asked for that.
-void sync_folder(const std::string& target, const std::string& name) {
-  fs::path folder = fs::path(target).parent_path();
-  Descriptor fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() >= 0 && !synced(fd.get())) fail_writing(name, "was written, but its folder may not have been");
-}
 
 // stdout and stderr, which may lead to a file: replacing that would lose what else was and will be written there.
 int standard_stream(const std::string& path) {
@@ -139,7 +111,28 @@ void write_file(const std::string& path, std::string_view text, Durable durable)
     file.write(text, durable, path);
     file.take_its_place(path);
   }
-  if (durable == Durable::yes) sync_folder(target, path);
+  if (durable == Durable::yes && !synced_folder(fs::path(target).parent_path()))
+    fail_writing(path, "was written, but its folder may not have been");
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// Linux has closed it also where it says EINTR.
+bool Descriptor::close() { return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR; }
+
+// Some file systems have no such thing for a file or, more often, for a folder; that is no error.
+bool synced(int fd) {
+  while (fsync(fd) != 0)
+    if (errno != EINTR) return errno == EINVAL || errno == ENOTSUP;
+  return true;
+}
+
+// One that may not be opened cannot be asked for that.
+bool synced_folder(const std::string& folder) {
+  Descriptor fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return fd.get() < 0 || synced(fd.get());
 }
 
 bool written(int fd, std::string_view text) noexcept {

@@ -15,21 +15,6 @@ namespace {
 
 constexpr size_t largest_file = size_t(256) << 20;  // /dev/zero never ends
 
-std::string text_of(const std::string& path) {
-  std::error_code unknown;  // opening it will say
-  check(!std::filesystem::is_directory(path, unknown), "{}: is a folder, not a file", path);
-  std::ifstream in(path, std::ios::binary);
-  check(bool(in), "{}: cannot be opened ({}); check the path", path, std::strerror(errno));
-  std::string text;
-  std::vector<char> part(1 << 16);
-  while (in.read(part.data(), std::streamsize(part.size())), in.gcount() > 0) {
-    text.append(part.data(), size_t(in.gcount()));
-    check(text.size() <= largest_file, "{}: larger than 256 MiB, which no record or configuration of sinter's is",
-          path);
-  }
-  return text;
-}
-
 // How deep lists and objects lie in each other. Counted before anything is built of them; the text may be any.
 int64_t depth_of(std::string_view text) {
   int64_t depth = 0, deepest = 0;
@@ -47,8 +32,24 @@ int64_t depth_of(std::string_view text) {
 
 }  // namespace
 
-Json parse_json_file(const std::string& path) {
-  std::string text = text_of(path);
+std::string json_text_of(const std::string& path) {
+  std::error_code unknown;  // opening it will say
+  check(!std::filesystem::is_directory(path, unknown), "{}: is a folder, not a file", path);
+  std::ifstream in(path, std::ios::binary);
+  check(bool(in), "{}: cannot be opened ({}); check the path", path, std::strerror(errno));
+  std::string text;
+  std::vector<char> part(1 << 16);
+  while (in.read(part.data(), std::streamsize(part.size())), in.gcount() > 0) {
+    text.append(part.data(), size_t(in.gcount()));
+    check(text.size() <= largest_file, "{}: larger than 256 MiB, which no record or configuration of sinter's is",
+          path);
+  }
+  return text;
+}
+
+Json parse_json_file(const std::string& path) { return parse_json(json_text_of(path), path); }
+
+Json parse_json(const std::string& text, const std::string& path) {
   check(!text.empty(), "{}: is empty; it should hold JSON", path);
   int64_t depth = depth_of(text);
   check(depth <= deepest_json, "{}: nested {} levels deep; sinter reads at most {}, and its records have fewer than 10",

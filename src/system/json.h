@@ -11,6 +11,9 @@ using Json = nlohmann::ordered_json;
 // What a file holds. Refuses one that is broken, saying where, and one that is too large, or nested too deeply, to be
 // what sinter reads: whoever walks a document does so by recursion, and must not run out of stack.
 Json parse_json_file(const std::string& path);
+// The same in parts, for who must know that the text is whole before it is believed.
+std::string json_text_of(const std::string& path);
+Json parse_json(const std::string& text, const std::string& path);
 constexpr int deepest_json = 200;
 
 std::string message_of(const Json::exception& e);  // without the library's own prefix

@@ -19,7 +19,7 @@ struct Batch {
   }
 };
 Batch random_batch(int64_t batch, int64_t ctx, int64_t vocab, uint64_t seed, DeviceType device);
-// Refuses ids outside the vocabulary: the only place where ids from the host enter a GPU.
+// Refuses ids outside the vocabulary, as all do that bring ids from the host to a GPU (the other: token_batches.cpp).
 Batch batch_from_host(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets, int64_t batch,
                       int64_t ctx, int64_t vocab, DeviceType device);
 

@@ -160,6 +160,11 @@ Tensor Trainer::run(Pass pass, std::span<const Batch> batches, const Mark& mark)
   return result;
 }
 
+Tensor Trainer::run_eagerly(Pass pass, const Batch& batch) {
+  if (parallel_) parallel_->refresh();
+  return submit(pass, only, batch, {});
+}
+
 double Trainer::step(std::span<const Batch> micro_batches, double learning_rate) {
   optimizer().set_learning_rate(learning_rate);
   return item(run(Pass::step, micro_batches));

@@ -52,6 +52,9 @@ class Trainer {
   double step(std::span<const Batch> micro_batches, double learning_rate);
   double step(const Batch& batch, double learning_rate) { return step(std::span(&batch, 1), learning_rate); }
 
+  // The same call by call, also where passes are compiled: for who listens to what is computed.
+  Tensor run_eagerly(Pass pass, const Batch& batch);
+
   // What compiling a pass over one batch begins with: its calls before any compiler pass.
   compile::Graph trace(Pass pass, const Batch& batch);
 

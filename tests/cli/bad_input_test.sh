@@ -131,7 +131,7 @@ refused 2 'size|value is missing|--ctx follows' bench model --size --ctx 8
 refused 2 'size|2 times|with commas' bench model --size tiny --size mini
 refused 2 'seed|2 times|once' bench model --seed 1 --seed 2
 refused 2 'dry-run|no value' bench model --dry-run=maybe
-refused 2 'other.json|sinter show --help' show one.json other.json
+refused 2 'one.json: cannot be opened' show one.json other.json
 refused 2 'RECORD|sinter show --help' show
 refused 2 '"": sinter bench has no such command' bench ''
 refused 2 'no-such-flag|has no such option' $cpu --no-such-flag
@@ -205,8 +205,10 @@ refused 2 'json|too long' $cpu --size tiny --json "$work/$(head -c 300 /dev/zero
 llama='"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256'
 echo "{$llama,\"num_key_value_heads\":3}" > "$work/gqa.json"
 refused 2 'kv-heads 3|heads 4' $cpu --config "$work/gqa.json"
-echo "{$llama,\"tie_word_embeddings\":true}" > "$work/tied.json"
-refused 2 'tie_word_embeddings' $cpu --config "$work/tied.json"
+echo "{$llama,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}" > "$work/linear.json"
+refused 2 'rope_scaling|linear|llama3' $cpu --config "$work/linear.json"
+refused 2 'rope-scaling 8,1,4|FACTOR,LOW,HIGH,CTX' $cpu --size tiny --rope-scaling 8,1,4
+refused 2 'rope-scaling 8,4,1,8192|LOW < HIGH' $cpu --size tiny --rope-scaling 8,4,1,8192
 echo "{$llama,\"attention_bias\":true}" > "$work/bias.json"
 refused 2 'attention_bias' $cpu --config "$work/bias.json"
 echo "{$llama,\"hidden_act\":\"gelu\"}" > "$work/gelu.json"

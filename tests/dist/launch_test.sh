@@ -119,6 +119,12 @@ for signal in INT TERM; do
   [ -z "$left" ] || fail "SIG$signal: left $left"
 done
 
+# Ranks that end well when they are asked to are no failure.
+code=0
+timeout --foreground --preserve-status -s TERM 1 "$SINTER" launch -n 2 -- sh -c 'trap "exit 0" TERM; sleep 100 & wait' \
+  2> "$work/err" || code=$?
+[ "$code" -eq 0 ] || fail "SIGTERM to ranks that end with 0: $code"
+
 refused() {  # refused WORDS ARGUMENTS…
   words=$1
   shift

@@ -2,7 +2,9 @@
 // kernel: logits, loss, every gradient, five steps of AdamW with and without clipping, and of SGD.
 #include "nn/transformer.h"
 #include "optim/optimizer.h"
-#include "support/safetensors.h"
+#include "support/fixtures.h"
+#include "support/values.h"
+#include "system/safetensors.h"
 
 namespace sinter {
 namespace {
@@ -25,16 +27,18 @@ class TorchParity : public testing::TestWithParam<AttentionKind> {
     c.attention.kind = GetParam();
     auto r = std::make_unique<Ready>(c, type);
     for (const auto& e : r->parameters.entries()) {
-      const Tensor& init = at("init/" + e.name);
+      Tensor init = at("init/" + e.name);
       EXPECT_EQ(init.dims(), e.dims) << e.name;
       copy_into(e.value, init);
     }
     return r;
   }
 
-  const Tensor& at(const std::string& name) {
-    EXPECT_EQ(fixture_.count(name), 1u) << name << " is not in the fixture";
-    return fixture_[name];
+  Tensor at(const std::string& name) {
+    const StoredTensor& t = fixture_.at(name);
+    Dims dims;
+    for (int64_t n : t.shape) dims.push_back(n);
+    return from_host(fixture_.bytes(t).data(), dims, *dtype_of_safetensors(t.type), DeviceType::cpu);
   }
   Tensor batch(const char* what, int64_t step) { return reshape(slice(at(what), 0, step, 1), {2, 7}); }
 
@@ -71,7 +75,7 @@ class TorchParity : public testing::TestWithParam<AttentionKind> {
       EXPECT_TRUE(near(to_vector(e.value), to_vector(at(result + "/" + e.name)), bound, bound)) << e.name;
   }
 
-  std::map<std::string, Tensor> fixture_ = read_safetensors(fixture_path("transformer.safetensors"));
+  SafetensorsFile fixture_{fixture_path("transformer.safetensors")};
 };
 
 TEST_P(TorchParity, Float64LogitsLossGradients) { expect_pass(DType::f64, "", 1e-9); }

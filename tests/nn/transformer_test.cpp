@@ -143,6 +143,27 @@ TEST(Transformer, PositionsMatter) {
   EXPECT_FALSE(near(slice(logits, 1, 2, 1), slice(logits, 1, 3, 1), 0, 1e-6)) << "RoPE is at work";
 }
 
+// The same numbers as two parameters that hold the same, and the gradient is the sum of theirs.
+TEST(Transformer, TiedEmbeddingsAreOneParameter) {
+  ModelConfig c = little();
+  Built two = build(c, DeviceType::cpu, DType::f64);
+  c.tied_embeddings = true;
+  Built one = build(c, DeviceType::cpu, DType::f64);
+  EXPECT_EQ(two.parameters.count() - one.parameters.count(), 19 * 16);
+  EXPECT_EQ(one.parameters.entries().size() + 1, two.parameters.entries().size());
+  for (const auto& e : one.parameters.entries()) copy_into(two.parameters.find(e.name).value, e.value);
+  copy_into(two.parameters.find("head.weight").value, one.parameters.find("embedding.weight").value);
+  Tensor tokens = from_vector<int64_t>({1, 2, 3, 4, 5, 6}, {1, 6}, DeviceType::cpu);
+  auto gradient = [&](Built& b, const char* name) {
+    return to_vector(b.parameters.role("gradient").view(b.parameters.find(name)));
+  };
+  for (Built* b : {&one, &two}) backward(cross_entropy(b->model->logits(tokens), tokens));
+  Values sum = gradient(two, "embedding.weight"), head = gradient(two, "head.weight");
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += head[i];
+  EXPECT_TRUE(near(gradient(one, "embedding.weight"), sum, 0, 1e-13));
+  EXPECT_TRUE(near(gradient(one, "layers.0.ffn.w1.weight"), gradient(two, "layers.0.ffn.w1.weight"), 0, 1e-13));
+}
+
 TEST(Transformer, ShorterSequencesThanCtxWork) {
   Built b = build(little(), DeviceType::cpu, DType::f64);
   NoGrad off;

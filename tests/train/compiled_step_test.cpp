@@ -30,6 +30,7 @@ struct Case {
   const char* dtype;
   AttentionKind attention;
   double clip;
+  bool tied = false;
 };
 
 // Steps with batches and learning rates that change, a weight that is written from outside, and sequences that become
@@ -47,7 +48,9 @@ Trained train(const Case& k, DeviceType device, std::optional<compile::CompileOp
   adamw.max_norm = k.clip;
   o.optimizer = make_adamw(adamw);
   o.compiled = std::move(how);
-  Trainer t(little(k.attention), o, make_transformer);
+  ModelConfig c = little(k.attention);
+  c.tied_embeddings = k.tied;
+  Trainer t(c, o, make_transformer);
   Trained r;
   for (uint64_t i = 0; i < 10; ++i) {
     if (i == 3) fill(t.parameters().find("layers.0.attn.o.weight").value, 0.01);  // as a checkpoint would
@@ -63,11 +66,10 @@ void expect_same_bits(const Case& k, DeviceType device, const compile::CompileOp
   EXPECT_TRUE(same_bits(compiled.parameters, eager.parameters)) << k.dtype;
 }
 
-const Case cases[] = {{"fp32", AttentionKind::flash, 0},
-                      {"fp32", AttentionKind::naive, 1},
-                      {"bf16", AttentionKind::flash, 1},
-                      {"bf16", AttentionKind::naive, 0},
-                      {"fp16", AttentionKind::flash, 0}};
+const Case cases[] = {{"fp32", AttentionKind::flash, 0},      {"fp32", AttentionKind::naive, 1},
+                      {"bf16", AttentionKind::flash, 1},      {"bf16", AttentionKind::naive, 0},
+                      {"fp16", AttentionKind::flash, 0},      {"fp32", AttentionKind::flash, 0, true},
+                      {"bf16", AttentionKind::flash, 1, true}};
 
 TEST(CompiledStep, EqualsEagerBitForBit) {
   for (const Case& k : cases)

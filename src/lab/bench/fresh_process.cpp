@@ -158,10 +158,13 @@ std::vector<Work> by_shape(const std::vector<MeasuredRun>& runs, const std::opti
 }  // namespace
 
 std::vector<Group> groups_with_peers(const BenchOptions& options, const std::vector<MeasuredRun>& runs) {
-  for (const MeasuredRun& c : runs)
+  for (const MeasuredRun& c : runs) {
     check(c.model.kv_heads == c.model.heads,
           "--peer with --kv-heads {}: the peers' model has one for each of its {} heads", c.model.kv_heads,
           c.model.heads);
+    check(!c.model.tied_embeddings, "--peer with --tied-embeddings: the peers' model has a head of its own");
+    check(!c.model.rope_scaling.on(), "--peer with --rope-scaling: the peers' model has plain RoPE");
+  }
   bool torch = torch_version(options.python).has_value();
   std::vector<Group> groups;
   for (const Work& w : by_shape(runs, options.sweep.threads)) {

@@ -27,8 +27,8 @@ Command::Run declare(Flags& flags, const Program&) {
   };
   auto g = std::make_shared<Given>();
   g->model.declare(
-      flags, {"rope_theta", "norm_eps", "device", "deterministic", "mode", "passes", "memory_budget", "memory_limit",
-              "pass", "warmup", "steps", "accumulate", "no_tune", "seed", "lr", "clip", "threads"});
+      flags, {"rope_theta", "norm_eps", "rope_scaling", "device", "deterministic", "mode", "passes", "memory_budget",
+              "memory_limit", "pass", "warmup", "steps", "accumulate", "no_tune", "seed", "lr", "clip", "threads"});
   PlanCostOptions& p = g->plan;
   flags.add("--preset", p.preset, "NAME", "xxl: a worked example, in place of the flags of a model", "Model");
   const char *ranks = "Ranks", *machine = "Machine";
