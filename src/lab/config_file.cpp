@@ -11,8 +11,7 @@ SweepOptions sweep_of(const ModelConfig& m) {
   o.d_model = {m.d_model}, o.d_ff = {m.d_ff}, o.layers = {m.layers}, o.heads = {m.heads}, o.vocab = {m.vocab};
   if (m.kv_heads != 0) o.kv_heads = {m.kv_heads};
   o.rope_theta = m.rope_theta, o.norm_eps = m.norm_eps;
-  if (m.tied_embeddings) o.tied_embeddings = true;
-  if (m.rope_scaling.on()) o.rope_scaling = text_of(m.rope_scaling);
+  o.tied_embeddings = m.tied_embeddings, o.rope_scaling = text_of(m.rope_scaling);
   return o;
 }
 

@@ -41,8 +41,8 @@ struct MeasuredRun : RunConfig {
     f("clip", c.adamw.max_norm);
     f("rope_theta", m.rope_theta);
     f("norm_eps", m.norm_eps);
-    f("rope_scaling", m.rope_scaling.on() ? std::optional(text_of(m.rope_scaling)) : std::nullopt);
-    f("tied_embeddings", m.tied_embeddings ? std::optional(true) : std::nullopt);
+    f("rope_scaling", text_of(m.rope_scaling));
+    f("tied_embeddings", m.tied_embeddings);
   }
 };
 Json config_of(const MeasuredRun& c);  // as --config takes it: makes bench model run this and nothing else
@@ -76,7 +76,7 @@ struct SweepOptions {
     f("rope_theta", rope_theta, "X", "RoPE's base (default 10000)", shape);
     f("norm_eps", norm_eps, "X", "RMSNorm's epsilon (default 1e-5)", shape);
     f("rope_scaling", rope_scaling, "FACTOR,LOW,HIGH,CTX",
-      "Llama 3's scaling of RoPE: 8,1,4,8192 as in Llama 3.1 (default: none)", shape);
+      "Llama 3's scaling of RoPE: 8,1,4,8192 as in Llama 3.1, or none (default none)", shape);
     f("tied_embeddings", tied_embeddings, "", "embedding and head are one parameter", shape);
     f("device", device, "", "", "");  // every command has it: add_device_flag
     f("dtype", dtype, "NAME,..",

@@ -38,6 +38,7 @@ int64_t nearest_divisor(int64_t n, int64_t near) {
 
 RopeScaling rope_scaling_of(const std::string& text) {
   RopeScaling s;
+  if (text == "none") return s;
   double original = 0;
   int end = 0;
   int read = std::sscanf(text.c_str(), "%lf,%lf,%lf,%lf%n", &s.factor, &s.low_frequency_factor,
@@ -49,6 +50,7 @@ RopeScaling rope_scaling_of(const std::string& text) {
 }
 
 std::string text_of(const RopeScaling& s) {
+  if (!s.on()) return "none";
   return fmt::format("{},{},{},{}", s.factor, s.low_frequency_factor, s.high_frequency_factor, s.original_ctx);
 }
 
@@ -75,9 +77,9 @@ void validate(const ModelConfig& c) {
         "the head dimension {} / {} = {} is odd, but RoPE rotates pairs; change --heads or --d-model", c.d_model,
         c.heads, c.head_dim());
   const RopeScaling& s = c.rope_scaling;
-  check(std::isfinite(s.factor) && s.factor >= 1 && s.low_frequency_factor > 0 &&
-            s.high_frequency_factor > s.low_frequency_factor && std::isfinite(s.high_frequency_factor) &&
-            s.original_ctx > 0,
+  check(!s.on() || (std::isfinite(s.factor) && s.factor >= 1 && s.low_frequency_factor > 0 &&
+                    s.high_frequency_factor > s.low_frequency_factor && std::isfinite(s.high_frequency_factor) &&
+                    s.original_ctx > 0),
         "--rope-scaling {}: the factor must be at least 1, 0 < LOW < HIGH, and CTX at least 1", text_of(s));
 }
 

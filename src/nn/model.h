@@ -17,7 +17,7 @@ struct RopeScaling {
   int64_t original_ctx = 8192;
   bool on() const { return factor != 1; }
 };
-RopeScaling rope_scaling_of(const std::string& text);  // "8,1,4,8192": --rope-scaling
+RopeScaling rope_scaling_of(const std::string& text);  // "8,1,4,8192", or "none": --rope-scaling
 std::string text_of(const RopeScaling& scaling);
 
 struct ModelConfig {

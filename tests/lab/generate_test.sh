@@ -125,6 +125,7 @@ one, three = (json.loads((work / f"{n}.json").read_text()) for n in ("one", "thr
 assert one["command"] == "generate" and len(one["results"]) == 1 and len(three["results"]) == 3
 assert one["results"][0]["ids"] == three["results"][0]["ids"], "a sample does not depend on how many there are"
 assert len({tuple(r["ids"]) for r in three["results"]}) == 3
+assert one["config"]["peak_bytes"] == one["config"]["predicted_peak_bytes"] > 4 * 31904, one["config"]
 for r in three["results"]:
     assert len(r["ids"]) == 40 and r["ended_by"] == "tokens" and r["tokens_per_s"] > 0 and r["first_token_ms"] > 0
     assert all(0 <= i < 256 for i in r["ids"])

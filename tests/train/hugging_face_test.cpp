@@ -222,7 +222,11 @@ TEST_F(HuggingFace, RefusesOtherModelsByName) {
            {"num_experts", 8, {"num_experts"}},
            {"tie_word_embeddings", 1, {"tie_word_embeddings", "true or false"}},
            {"num_hidden_layers", 3, {"model.layers.2.", "no file has"}},
-           {"num_hidden_layers", int64_t(1) << 60, {"num_hidden_layers", "21 tensors"}},
+           {"num_hidden_layers", int64_t(1) << 60, {"num_hidden_layers", "the most is 10000"}},
+           {"intermediate_size", INT64_MAX - 47, {"intermediate_size", "beyond"}},
+           {"max_position_embeddings", INT64_MAX, {"max_position_embeddings", "beyond"}},
+           {"num_attention_heads", 0, {"--heads"}},
+           {"num_key_value_heads", -2, {"--kv-heads"}},
            {"num_hidden_layers", 1, {"model.layers.1.", "not part of the model"}},
            {"vocab_size", 38, {"lm_head", "(37, 48)", "(38, 48)"}},
            {"num_attention_heads", 5, {"head_dim"}}}) {
@@ -233,6 +237,34 @@ TEST_F(HuggingFace, RefusesOtherModelsByName) {
   fresh(little(2));
   change([](Json& j) { j.erase("max_position_embeddings"); });
   EXPECT_TRUE(mentions(refusal(), {"max_position_embeddings"}));
+}
+
+// Whatever the text: a model or one clear error.
+TEST_F(HuggingFace, ADamagedConfigurationIsAnErrorOrAModel) {
+  fresh(little(2));
+  std::ifstream in(file("config.json"));
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  Rng rng(6);
+  int refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string damaged = text;
+    auto at = size_t(integer(rng, 0, int64_t(text.size()))), n = size_t(integer(rng, 0, 12));
+    const char* const pieces[] = {"null", "-1", "1e999", "[]", "{}", "\"\"", "9223372036854775807", "", ",", "0"};
+    if (round % 3 == 0) damaged[at] = char(integer(rng, 0, 256));
+    else if (round % 3 == 1) damaged.replace(at, std::min(n, text.size() - at), pieces[integer(rng, 0, 10)]);
+    else {  // a value that is another
+      size_t value = std::min(text.find(": ", at), text.rfind(": ")) + 2, end = text.find_first_of(",\n", value);
+      damaged.replace(value, end - value, pieces[integer(rng, 0, 10)]);
+    }
+    std::ofstream(file("config.json"), std::ios::binary) << damaged;
+    try {
+      Ready imported(HuggingFaceFolder(out()).config());
+    } catch (const Error& e) {
+      EXPECT_EQ(int(e.kind()), int(ErrorKind::usage)) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
 }
 
 TEST_F(HuggingFace, RefusesOtherWeightsByName) {

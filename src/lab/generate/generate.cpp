@@ -110,9 +110,10 @@ struct Loaded {
   }
 };
 
-// The same calls on the meta device: parameters, cache and the largest pass.
-void check_memory(const MeasuredRun& run, const std::vector<int64_t>& prompt, int64_t capacity,
-                  const MakeModel& make_model) {
+// The peak, of the same calls on the meta device: parameters, which are loaded one by one, cache, and the largest pass.
+// Refuses what does not fit.
+int64_t predicted_peak(const MeasuredRun& run, const std::vector<int64_t>& prompt, int64_t capacity,
+                       const MakeModel& make_model) {
   int64_t need = 0;
   {
     MetaTarget target(target_of(run.device));
@@ -121,6 +122,7 @@ void check_memory(const MeasuredRun& run, const std::vector<int64_t>& prompt, in
     int64_t before = allocator.stats().allocated;
     allocator.reset_peak();
     Loaded rehearsal(run, capacity, DeviceType::meta, make_model);
+    for (const auto& e : rehearsal.parameters.entries()) empty(e.dims, run.precision.master, DeviceType::meta);
     rehearsal.generator.read(prompt);
     need = allocator.stats().peak_allocated - before;
   }
@@ -130,6 +132,7 @@ void check_memory(const MeasuredRun& run, const std::vector<int64_t>& prompt, in
     fail_with(ErrorKind::memory, "{} with {} positions needs {}, {} are free; use fewer --tokens{}", run.model.name,
               capacity, bytes_text(double(need)), bytes_text(double(free)),
               run.precision.compute ? "" : ", or --dtype bf16");
+  return need;
 }
 
 // The prompt's logits, position by position.
@@ -163,14 +166,15 @@ int generate(GenerateOptions o, const OutputOptions& output, const MakeModel& ma
   Prompt prompt = prompt_of(o, run.model);
   check_prompt(prompt.ids, o.tokens, run.model, prompt.flag);
   int64_t capacity = int64_t(prompt.ids.size()) + o.tokens;
-  check_memory(run, prompt.ids, capacity, make_model);
+  int64_t predicted = predicted_peak(run, prompt.ids, capacity, make_model);
   catch_interrupts();
 
   bool silent = output.json == "-";
   Progress progress(silent);
+  CachingAllocator& allocator = allocator_of(run.device);
+  allocator.reset_peak();
   Loaded m(run, capacity, run.device, make_model);
   load_masters(stored.checkpoint, m.parameters, progress);
-  if (!o.logits.empty()) write_logits(o.logits, m, run, prompt.ids);
   Json record = new_record("generate", machine_block(run.device),
                            {{"checkpoint", stored.checkpoint.folder},
                             {"step", stored.checkpoint.step},
@@ -213,6 +217,9 @@ int generate(GenerateOptions o, const OutputOptions& output, const MakeModel& ma
                               prompt.ids.size(), significant(reading_ms + first_ms, 3),
                               later > 0 ? fmt::format(", then {} tokens/s", significant(row["tokens_per_s"], 3)) : ""));
   }
+  record["config"]["predicted_peak_bytes"] = predicted;
+  record["config"]["peak_bytes"] = allocator.stats().peak_allocated;
+  if (!o.logits.empty()) write_logits(o.logits, m, run, prompt.ids);
   if (output.json == "-") write_stdout(record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   else write_record(output, record);
   return interrupted() ? interrupted_exit_code : 0;
