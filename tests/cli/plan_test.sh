@@ -39,6 +39,10 @@ has "$work/p.svg" 'Efficiency by number of devices'
 has "$work/t.json" 'all-reduce of the stream'
 has "$work/out" 'bubble'
 
+# A record of bench allreduce is a network.
+"$SINTER" plan simulate --size small --devices 2,4 --network "$SINTER_SOURCE_DIR/docs/results/ranks/allreduce.json" > "$work/out"
+has "$work/out" 'network shm as measured'
+
 # Rates from measured steps, and how far they are off for others.
 "$SINTER" bench model --device cpu --d-model 32,64 --d-ff 64 --layers 1 --heads 2 --vocab 64 --ctx 16 --batch 1 \
   --mode eager,compiled --warmup 1 --steps 2 --json "$work/steps.json" > /dev/null 2>&1

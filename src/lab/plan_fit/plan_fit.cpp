@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "lab/driver.h"
 #include "lab/imagined_ranks.h"
+#include "lab/network_record.h"
 #include "plan/fit.h"
 #include "plan/step_time.h"
 #include "system/units.h"
@@ -135,7 +136,7 @@ int plan_fit(const PlanFitOptions& options, const OutputOptions& output, const M
   plan::Machine machine = plan::machine_named(o.machine);
   check(machine.target.type == DeviceType::cuda, "--machine {}: a CPU; plan fit is about GPUs", o.machine);
   if (o.network.empty()) o.network = machine.name.starts_with("a100") ? "a100" : "h100";
-  plan::Network network = plan::network_named(o.network);
+  plan::Network network = network_or_record(o.network);
   double memory = o.memory.empty() ? machine.memory_bytes : bytes_named("--memory", o.memory);
   check(o.gpus >= 1 && o.gpus <= 1 << 14, "--gpus must be between 1 and {}, not {}", 1 << 14, o.gpus);
   SweepOptions sweep = o.sweep;

@@ -37,7 +37,9 @@ Command::Run declare(Flags& flags, const Program& program) {
             "h200-measured, or what plan calibrate wrote (default h100)",
             where);
   flags.add("--network", p.network, "NAME|FILE",
-            "h100, a100, b200, pcie4, ethernet-100g, tpu-v5p, or a file (default: the machine's)", where);
+            "h100, a100, b200, pcie4, ethernet-100g, tpu-v5p, a file, or a record of bench allreduce (default: the "
+            "machine's)",
+            where);
   flags.add("--devices", p.devices, "N,..", "how many there are; data ranks are what the other axes leave (default 1)",
             ranks);
   flags.add("--tensor", p.tensor, "N", "ranks that divide every matrix (default 1)", ranks);

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "lab/driver.h"
 #include "lab/imagined_ranks.h"
+#include "lab/network_record.h"
 #include "plan/gpus.h"
 #include "plan/layers.h"
 #include "plan/prediction.h"
@@ -171,7 +172,7 @@ int plan_simulate(const PlanSimulateOptions& options, const OutputOptions& outpu
   if (o.machine.empty()) o.machine = "h100";
   plan::Machine machine = plan::machine_named(o.machine);
   if (o.network.empty()) o.network = machine.name.starts_with("a100") ? "a100" : "h100";
-  plan::Network network = plan::network_named(o.network);
+  plan::Network network = network_or_record(o.network);
   const DeviceInfo& on = machine.target;
   SweepOptions sweep = o.sweep;
   sweep.device = name_of(on.type);

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "lab/driver.h"
 #include "lab/measured_steps.h"
+#include "lab/network_record.h"
 #include "plan/published.h"
 #include "plan/step_time.h"
 #include "system/process.h"
@@ -148,7 +149,7 @@ int plan_validate(const PlanValidateOptions& o, const OutputOptions& output, con
   check(o.random >= 0 && o.random <= 10000 && o.seed >= 0,
         "--random and --seed must be between 0 and 10000, and not {} and {}", o.random, o.seed);
   plan::Machine machine;
-  plan::Network network = plan::network_named(o.network);
+  plan::Network network = network_or_record(o.network);
   if (!o.machine.empty()) machine = plan::machine_named(o.machine);
   if (o.random > 0) device_named(name_of(machine.target.type));
   Experiment e{"plan validate",

@@ -1,0 +1,43 @@
+#include "lab/network_record.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/check.h"
+#include "lab/record.h"
+
+namespace sinter::lab {
+
+plan::Network network_or_record(const std::string& name) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(name, unknown)) return plan::network_named(name);
+  const Json j = parse_json_file(name);
+  if (!is_record(j)) return plan::network_named(name);
+  const Json record = checked_record(j, name);
+  check(record.at("command") == "bench allreduce",
+        "--network {}: a record of {}; give one of bench allreduce, or a "
+        "network's file",
+        name, record.at("command").get<std::string>());
+  plan::Network n;
+  std::string backend;
+  for (const Json& r : record.at("results")) {
+    if (r.value("status", "") != "ok" || r.value("dtype", "") != "fp32") continue;
+    if (backend.empty()) backend = r.at("backend");
+    if (r.at("backend") != backend) continue;
+    int64_t ranks = r.at("ranks");
+    n.curves[CollectiveKind::all_reduce][ranks].push_back({r.at("bytes"), r.at("median_ms").get<double>() / 1e3});
+    n.device_bandwidth = std::max(n.device_bandwidth, 1e9 * r.at("busbw_gbs").get<double>());
+    n.devices_per_node = std::max(n.devices_per_node, ranks);
+  }
+  for (auto& [ranks, curve] : n.curves[CollectiveKind::all_reduce]) {
+    std::sort(curve.begin(), curve.end(), [](auto& a, auto& b) { return a.bytes < b.bytes; });
+    check(curve.size() >= 2,
+          "--network {}: {} ranks were measured with one size; give bench allreduce --mb two or more", name, ranks);
+  }
+  check(n.device_bandwidth > 0, "--network {}: holds no all-reduce that was measured in fp32", name);
+  n.node_bandwidth = n.device_bandwidth;
+  n.name = backend + " as measured";
+  return n;
+}
+
+}  // namespace sinter::lab
