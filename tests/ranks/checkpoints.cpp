@@ -148,8 +148,9 @@ TEST(RankCheckpoints, ARunGoesOnBitForBit) {
     auto expected = state_of(*uninterrupted);
     for (ShardLevel level : levels)
       for (bool compiled : {false, true}) {
-        if (dtype != std::string("bf16") && !compiled) continue;
-        if (dtype == std::string("fp16") && level != ShardLevel::parameters) continue;
+        bool bf16 = dtype == std::string("bf16");
+        if ((!bf16 || w.size() > 2) && !compiled) continue;
+        if (!bf16 && level != ShardLevel::none && level != ShardLevel::parameters) continue;
         Setting s{level, dtype, compiled, 2};
         auto trainer = trainer_of(s, group.get());
         train(*trainer, *group, 0, 1);
@@ -169,16 +170,16 @@ TEST(RankCheckpoints, AreWrittenWhileRanksTrain) {
        same = trainer_of({.level = ShardLevel::gradients}, group.get());
   Checkpoints checkpoints(*trainer, {folder.path(), 2});
   std::vector<int64_t> steps;
-  for (int64_t step = 1; step <= 12; ++step) {
+  for (int64_t step = 1; step <= 6; ++step) {
     EXPECT_EQ(train(*trainer, *group, step - 1, step), train(*same, *group, step - 1, step));
-    if (step % 3 == 0) checkpoints.save(step, {});
+    if (step % 2 == 0) checkpoints.save(step, {});
     for (const SaveResult& r : checkpoints.poll()) {
       EXPECT_EQ(r.error, "");
       steps.push_back(r.step);
     }
   }
   for (const SaveResult& r : checkpoints.wait()) steps.push_back(r.step);
-  EXPECT_EQ(steps, (std::vector<int64_t>{3, 6, 9, 12}));
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 4, 6}));
   auto loaded = trainer_of({.level = ShardLevel::parameters, .seed = 2}, group.get());
   load_checkpoint(latest_checkpoint(folder.path()).value(), *loaded);
   EXPECT_TRUE(state_of(*loaded) == state_of(*trainer));

@@ -237,7 +237,7 @@ TEST_F(Checkpointing, DamageIsNamed) {
       f.seekp(std::streamoff(byte));
       f.put(whole[byte]);
     }
-    for (size_t length = 0; length < whole.size(); length += 1 + whole.size() / 100) {
+    for (size_t length = 0; length < whole.size(); length += 1 + whole.size() / 15) {
       write_text(path, whole.substr(0, length));
       expect_refused(path, fmt::format("{} bytes", length));
     }
