@@ -122,6 +122,18 @@ TEST_F(CheckpointFaults, AFullDisk) {
   EXPECT_GT(failures, calls);
 }
 
+// What a power failure would find.
+TEST_F(CheckpointFaults, NothingIsNamedBeforeItIsOnTheDisk) {
+  begin_anew();
+  CheckpointOptions o = options();
+  o.keep = 0;  // what is removed need not be
+  Checkpoints checkpoints(*trainer_, o);
+  auto faults = FileFaults::count();
+  EXPECT_EQ(saved(checkpoints, 3), "");
+  EXPECT_GT(faults.calls(), 10);
+  EXPECT_EQ(faults.names_before_contents(), 0);
+}
+
 // Signals that come in between are no failure.
 TEST_F(CheckpointFaults, Interruptions) {
   begin_anew();
