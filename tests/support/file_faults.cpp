@@ -21,9 +21,15 @@ struct {
 
   std::mutex mutex;
   std::set<int> written;  // what is open and was not synced since
+  bool lost = false;      // one of these was closed
   bool renamed = false;
   int early = 0;
 } faults;
+
+bool is_folder(int fd) {
+  struct stat s;
+  return fstat(fd, &s) == 0 && S_ISDIR(s.st_mode);
+}
 
 void note_write(int fd) {
   std::lock_guard lock(faults.mutex);
@@ -31,12 +37,16 @@ void note_write(int fd) {
 }
 void note_sync(int fd) {
   std::lock_guard lock(faults.mutex);
-  faults.written.erase(fd);
-  faults.renamed = false;
+  if (is_folder(fd)) faults.renamed = false;
+  else faults.written.erase(fd);
+}
+void note_close(int fd) {
+  std::lock_guard lock(faults.mutex);
+  faults.lost |= faults.written.erase(fd) > 0;
 }
 void note_rename() {
   std::lock_guard lock(faults.mutex);
-  faults.early += faults.renamed || !faults.written.empty();
+  faults.early += faults.renamed || faults.lost || !faults.written.empty();
   faults.renamed = true;
 }
 
@@ -64,7 +74,7 @@ bool fails() {
 FileFaults::FileFaults(int first, int last, int error) {
   faults.first = first, faults.last = last, faults.error = error;
   faults.calls = faults.early = 0;
-  faults.written.clear(), faults.renamed = false;
+  faults.written.clear(), faults.lost = faults.renamed = false;
   faults.on = true;
 }
 FileFaults::~FileFaults() { faults.on = false; }
@@ -97,7 +107,7 @@ ssize_t __wrap_write(int fd, const void* bytes, size_t n);
 ssize_t __wrap_write(int fd, const void* bytes, size_t n) {
   auto half = [&] { [[maybe_unused]] ssize_t part = __real_write(fd, bytes, n / 2); };
   if (sinter::fails(half)) return -1;
-  sinter::note_write(fd);
+  if (sinter::faults.on) sinter::note_write(fd);
   return __real_write(fd, bytes, n);
 }
 
@@ -107,6 +117,13 @@ int __wrap_fsync(int fd) {
   if (sinter::fails([] {})) return -1;
   sinter::note_sync(fd);
   return __real_fsync(fd);
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd) {
+  if (sinter::faults.on) sinter::note_close(fd);
+  return __real_close(fd);
 }
 
 int __real_rename(const char* from, const char* to);
