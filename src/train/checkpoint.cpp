@@ -95,6 +95,7 @@ Checkpoints::Checkpoints(Trainer& trainer, const CheckpointOptions& options)
     file_ = file_of(pieces_, rank_);
     CategoryScope scope(MemoryCategory::temporary);
     staged_ = empty({bytes_of(file_)}, DType::u8, DeviceType::cpu);
+    cpu_backend().fill(staged_.data(), 0, size_t(staged_.bytes()), nullptr);  // or the first save waits for its pages
   });
   if (rank_ == 0) folder_->give_up(0);
 }

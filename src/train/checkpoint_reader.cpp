@@ -33,9 +33,10 @@ void CheckpointReader::verify(const Manifest::Stored& stored, int64_t begin, int
     if (p.end <= begin || end <= p.begin || verified_.contains(&p)) continue;
     std::string_view bytes = bytes_of(stored, p);
     check(checksum(bytes) == p.checksum,
-          "{}: is damaged: tensor {} has the checksum {}, and the manifest says {}; use an older checkpoint",
+          "{}: is damaged: tensor {} has the checksum {}, and the manifest says {}; to go on from an older "
+          "checkpoint, remove {} and the file `latest` beside it",
           files_[size_t(p.file)]->path(), name_in_file(stored, p), checksum_text(checksum(bytes)),
-          checksum_text(p.checksum));
+          checksum_text(p.checksum), folder_);
     verified_.insert(&p);
   }
 }

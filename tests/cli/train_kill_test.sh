@@ -12,7 +12,10 @@ run="train --device cpu --text $work/corpus.txt --layers 1 --d-model 32 --d-ff 6
   --ranks 2 --threads 1 --steps $steps"
 # shellcheck disable=SC2086
 begin() { "$SINTER" $run --out "$work/$1" --checkpoint-every 20 --keep 2 --resume-if-possible > "$work/out" 2> "$work/err"; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+whole_ms=$(now_ms)
 begin whole || fail "$(cat "$work/err")"
+whole_ms=$(($(now_ms) - whole_ms))
 
 running() { grep -ls "$work/k[i]lled" /proc/[0-9]*/cmdline | cut -d/ -f3 | sort -n; }
 hits=0 seed=${SEED:-1}
@@ -20,7 +23,8 @@ for i in $(seq 1 "${KILLS:-10}"); do
   begin killed &
   launcher=$!
   seed=$(((seed * 1103515245 + 12345) % 2147483648))
-  sleep "0.$((2 + seed / 65536 % 4))"
+  ms=$((whole_ms * (10 + seed / 65536 % 25) / 100))
+  sleep "$((ms / 1000)).$(printf '%03d' $((ms % 1000)))"
   all=$(running)  # the launcher first, then its ranks
   case $((seed / 1024 % 3)) in
     0) victims=$(echo "$all" | head -n 1) ;;

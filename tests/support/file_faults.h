@@ -16,6 +16,9 @@ class FileFaults {
   FileFaults(const FileFaults&) = delete;
   FileFaults& operator=(const FileFaults&) = delete;
   int calls() const;  // so far
+  // How often something was renamed while a write had no fsync after it yet, or an earlier rename none of a folder: a
+  // power failure then could leave the name and not the contents. Asked in the end, a last rename counts too.
+  int names_before_contents() const;
 
  private:
   FileFaults(int first, int last, int error);
