@@ -1,6 +1,6 @@
 // Tensors in a file, as the safetensors format has them: the length of a header in eight bytes, the header in JSON, and
-// the tensors' bytes, one after the other. A file that is read may be anything, so it is believed only once all that the
-// format promises has been found to hold.
+// the tensors' bytes, one after the other. A file that is read may be anything, so it is believed only once all that
+// the format promises has been found to hold.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -56,8 +56,8 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes a new file from tensors that are declared first, so that their bytes need never be in memory together. One that
-// is not finished is removed.
+// Writes a new file from tensors that are declared first, so that their bytes need never be in memory together. One
+// that is not finished is removed.
 class SafetensorsWriter {
  public:
   // Names, types and shapes; where the bytes lie is settled here. A file that exists is left alone, and refused.

@@ -2,12 +2,12 @@
 // train/checkpoint_reader.h. Docs: docs/checkpoints.md.
 //
 // Note [Saving beside training]: a save copies what this rank is to write into memory of its own, and training goes on
-// while a thread writes that to the disk. Memory for the copy is taken once, at the beginning, so that a run which begins
-// does not run out of it at its first save. The thread uses no collectives, which would have to be ordered with those
-// of the steps. Instead ranks agree at a step's end, on the thread that trains: while a save is on its way each poll()
-// is one small collective that asks whether all have written their files. If so rank 0's thread commits the checkpoint;
-// if one failed, all give up. So every rank knows the same of every save, and a rank that dies is found out as in any
-// other collective.
+// while a thread writes that to the disk. Memory for the copy is taken once, at the beginning, so that a run which
+// begins does not run out of it at its first save. The thread uses no collectives, which would have to be ordered with
+// those of the steps. Instead ranks agree at a step's end, on the thread that trains: while a save is on its way each
+// poll() is one small collective that asks whether all have written their files. If so rank 0's thread commits the
+// checkpoint; if one failed, all give up. So every rank knows the same of every save, and a rank that dies is found out
+// as in any other collective.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -42,8 +42,8 @@ int64_t checkpoint_bytes(Trainer& trainer);
 // Made, and called, by all ranks that train together, at the same steps.
 class Checkpoints {
  public:
-  // Refuses a folder that cannot be written to, that another run uses, that holds checkpoints which this run does not go
-  // on from, or that is not the same on all ranks.
+  // Refuses a folder that cannot be written to, that another run uses, that holds checkpoints which this run does not
+  // go on from, or that is not the same on all ranks.
   Checkpoints(Trainer& trainer, const CheckpointOptions& options);
   ~Checkpoints();  // a save that nobody has waited for is lost
   Checkpoints(const Checkpoints&) = delete;

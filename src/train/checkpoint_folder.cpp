@@ -57,7 +57,7 @@ void remove_folder(const std::string& path) {
 struct Pointer {
   std::string name;
   uint64_t checksum = 0;
-  std::string text() const { return name + " " + checksum_text(checksum) + "\n"; }
+  std::string text() const { return fmt::format("{} {}\n", name, checksum_text(checksum)); }
 };
 
 std::optional<Pointer> read_pointer(const std::string& dir) {

@@ -4,8 +4,8 @@
 // is on the disk before that folder gets its name, which is on the disk before `latest` names it. Each of these is one
 // rename. So whatever moment the power fails at, `latest` names a checkpoint that is whole, the old or the new one, and
 // what else lies there is known by its name to be nobody's: it goes when the next run begins. Nothing but a failed disk
-// makes a damaged file, and checksums say so: `latest` holds that of the manifest, the manifest its own and those of all
-// files.
+// makes a damaged file, and checksums say so: `latest` holds that of the manifest, the manifest its own and those of
+// all files.
 //
 //   DIR/.lock                          held by the run that writes here
 //   DIR/latest                         "step_00000100 <checksum of its manifest>"

@@ -69,7 +69,7 @@ void agree(ProcessGroup* group, const std::function<void()>& work) {
     error = e;
   }
   std::vector<double> failed = gathered(group, {error ? double(int(error->kind())) : 0.0});
-  if (error) throw *error;
+  if (error) throw Error(*error);
   for (size_t r = 0; r < failed.size(); ++r)
     if (failed[r] != 0) fail_with(ErrorKind(int(failed[r])), "rank {} refused it, and says why", r);
 }

@@ -10,7 +10,8 @@
 
 namespace sinter {
 
-// Maps a checkpoint's files. Nothing of a tensor is read, or given to anybody, before its checksum has been found right.
+// Maps a checkpoint's files. Nothing of a tensor is read, or given to anybody, before its checksum has been found
+// right.
 class CheckpointReader {
  public:
   explicit CheckpointReader(const std::string& folder);  // CheckpointInfo::folder; refuses it if it is damaged
@@ -33,9 +34,9 @@ class CheckpointReader {
   std::set<const Manifest::Piece*> verified_;
 };
 
-// Fills the trainer with what the checkpoint holds: of masters and moments what this rank has, whoever wrote it, and the
-// optimizer's numbers. 16-bit copies follow. Called by all ranks that train together. Refuses a checkpoint of another
-// model or optimizer, and one that is damaged, on all of them and before anything is changed.
+// Fills the trainer with what the checkpoint holds: of masters and moments what this rank has, whoever wrote it, and
+// the optimizer's numbers. 16-bit copies follow. Called by all ranks that train together. Refuses a checkpoint of
+// another model or optimizer, and one that is damaged, on all of them and before anything is changed.
 void load_checkpoint(const CheckpointInfo& checkpoint, Trainer& trainer);
 
 }  // namespace sinter

@@ -37,8 +37,8 @@ class Field {
     return value_.get<std::string>();
   }
   int64_t whole(int64_t limit = std::numeric_limits<int64_t>::max()) const {  // 0 … limit
-    check(value_.is_number_unsigned() && limit >= 0 && value_.get<uint64_t>() <= uint64_t(limit), "{} is {}, not a number up to {}",
-          place_, value_.dump(), limit);
+    check(value_.is_number_unsigned() && limit >= 0 && value_.get<uint64_t>() <= uint64_t(limit),
+          "{} is {}, not a number up to {}", place_, value_.dump(), limit);
     return value_.get<int64_t>();
   }
   uint64_t sum() const {

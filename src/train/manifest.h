@@ -11,9 +11,9 @@
 namespace sinter {
 
 // Note [Free of topology]: a checkpoint knows parameters by their names, whole, in each role that lasts (the master and
-// the optimizer's moments). Ranks that shared them wrote pieces, which are runs of a parameter's elements; together they
-// are all of it. Who reads looks for the elements that it needs, whoever wrote them, so any number of ranks at any level
-// loads what any other wrote. Gradients and 16-bit copies are made anew.
+// the optimizer's moments). Ranks that shared them wrote pieces, which are runs of a parameter's elements; together
+// they are all of it. Who reads looks for the elements that it needs, whoever wrote them, so any number of ranks at any
+// level loads what any other wrote. Gradients and 16-bit copies are made anew.
 struct Manifest {
   struct Piece {
     int file = 0;                // its place in files

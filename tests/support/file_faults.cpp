@@ -50,8 +50,8 @@ void note_rename() {
   faults.renamed = true;
 }
 
-// Whether the call is to fail, with errno set. `half`: what is done of it before the process dies; where there is such a
-// thing, the call can also be interrupted.
+// Whether the call is to fail, with errno set. `half`: what is done of it before the process dies; where there is such
+// a thing, the call can also be interrupted.
 template <class F> bool fails(const F& half, bool can_be_interrupted = true) {
   if (!faults.on) return false;
   int call = ++faults.calls;

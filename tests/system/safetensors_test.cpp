@@ -106,56 +106,54 @@ TEST_F(Safetensors, OfOtherWritersMayDiffer) {
 
 TEST_F(Safetensors, ThatBreakAPromiseAreRefused) {
   auto tensor = [](const std::string& fields) { return R"({"t":{)" + fields + "}}"; };
+  auto byte = [](const std::string& name, const std::string& offsets) {
+    return '"' + name + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + offsets + "]}";
+  };
   struct Case {
     std::string header;
     size_t data;
     std::vector<std::string> words;
   };
   const std::string f = R"("dtype":"F32","shape":[2],)";
-  for (
-      const Case& c : std::vector<Case>{
-          {" {}", 0, {"does not begin with {", "byte 8"}},
-          {"[]", 0, {"does not begin with {"}},
-          {"{", 0, {"not valid JSON"}},
-          {"{} x", 0, {"not valid JSON", "byte 12"}},
-          {std::string("{}\0 ", 4), 0, {"byte 10", "is 0"}},
-          {R"({"t":1})", 0, {"t is a number"}},
-          {R"({"t":[]})", 0, {"t holds a list"}},
-          {R"({"t":null})", 0, {"t is null"}},
-          {R"({"__metadata__":{"x":1}})", 0, {"__metadata__", "a number"}},
-          {R"({"__metadata__":{"x":[]}})", 0, {"__metadata__", "a list"}},
-          {R"({"__metadata__":{"x":"1","x":"2"}})", 0, {"__metadata__ has x twice"}},
-          {tensor(f), 0, {"not valid JSON"}},
-          {tensor(R"("dtype":"F32","shape":[2])"), 8, {"t has no data_offsets"}},
-          {tensor(R"("dtype":"F32","data_offsets":[0,8])"), 8, {"t has no shape"}},
-          {tensor(R"("shape":[2],"data_offsets":[0,8])"), 8, {"t has no dtype"}},
-          {tensor(f + R"("data_offsets":[0,8],"more":1)"), 8, {"t has a field more"}},
-          {tensor(f + R"("dtype":"F32","data_offsets":[0,8])"), 8, {"t has dtype twice"}},
-          {tensor(f + R"("data_offsets":[0,8,9])"), 8, {"3 data_offsets"}},
-          {tensor(f + R"("data_offsets":[0,-8])"), 8, {"a negative number"}},
-          {tensor(f + R"("data_offsets":[0,8.0])"), 8, {"not whole"}},
-          {tensor(f + R"("data_offsets":[[0,8]])"), 8, {"holds a list"}},
-          {tensor(f + R"("data_offsets":{"0":8})"), 8, {"holds an object"}},
-          {tensor(f + R"("data_offsets":"0")"), 8, {"a text"}},
-          {tensor(f + R"("data_offsets":[0,18446744073709551615])"), 8, {"more than any file"}},
-          {tensor(f + R"("data_offsets":[0,99999999999999999999])"), 8, {"not whole"}},
-          {tensor(R"("dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2])"), 2, {"F8_E4M3", "does not read"}},
-          {tensor(f + R"("data_offsets":[0,4])"), 4, {"t has 4 bytes", "ask for 8"}},
-          {tensor(f + R"("data_offsets":[8,0])"), 8, {"[8, 0)"}},
-          {tensor(f + R"("data_offsets":[4,12])"), 12, {"[4, 12)", "ends at 0"}},
-          {tensor(f + R"("data_offsets":[0,8])"), 9, {"8 bytes", "has"}},
-          {tensor(f + R"("data_offsets":[0,8])"), 7, {"8 bytes", "has"}},
-          {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0, {"more than any file"}},
-          {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-           2,
-           {"has t twice"}},
-          {R"({"s":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-           2,
-           {"tensor t has the bytes [1, 2)"}},
-          {"{\"t\xff\":1}", 0, {"not valid JSON"}},
-          {"{\"a\":" + std::string(1 << 20, '['), 0, {"holds a list"}},
-          {"{\"a\":{\"b\":{", 0, {"field b"}},
-      })
+  for (const Case& c : std::vector<Case>{
+           {" {}", 0, {"does not begin with {", "byte 8"}},
+           {"[]", 0, {"does not begin with {"}},
+           {"{", 0, {"not valid JSON"}},
+           {"{} x", 0, {"not valid JSON", "byte 12"}},
+           {std::string("{}\0 ", 4), 0, {"byte 10", "is 0"}},
+           {R"({"t":1})", 0, {"t is a number"}},
+           {R"({"t":[]})", 0, {"t holds a list"}},
+           {R"({"t":null})", 0, {"t is null"}},
+           {R"({"__metadata__":{"x":1}})", 0, {"__metadata__", "a number"}},
+           {R"({"__metadata__":{"x":[]}})", 0, {"__metadata__", "a list"}},
+           {R"({"__metadata__":{"x":"1","x":"2"}})", 0, {"__metadata__ has x twice"}},
+           {tensor(f), 0, {"not valid JSON"}},
+           {tensor(R"("dtype":"F32","shape":[2])"), 8, {"t has no data_offsets"}},
+           {tensor(R"("dtype":"F32","data_offsets":[0,8])"), 8, {"t has no shape"}},
+           {tensor(R"("shape":[2],"data_offsets":[0,8])"), 8, {"t has no dtype"}},
+           {tensor(f + R"("data_offsets":[0,8],"more":1)"), 8, {"t has a field more"}},
+           {tensor(f + R"("dtype":"F32","data_offsets":[0,8])"), 8, {"t has dtype twice"}},
+           {tensor(f + R"("data_offsets":[0,8,9])"), 8, {"3 data_offsets"}},
+           {tensor(f + R"("data_offsets":[0,-8])"), 8, {"a negative number"}},
+           {tensor(f + R"("data_offsets":[0,8.0])"), 8, {"not whole"}},
+           {tensor(f + R"("data_offsets":[[0,8]])"), 8, {"holds a list"}},
+           {tensor(f + R"("data_offsets":{"0":8})"), 8, {"holds an object"}},
+           {tensor(f + R"("data_offsets":"0")"), 8, {"a text"}},
+           {tensor(f + R"("data_offsets":[0,18446744073709551615])"), 8, {"more than any file"}},
+           {tensor(f + R"("data_offsets":[0,99999999999999999999])"), 8, {"not whole"}},
+           {tensor(R"("dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2])"), 2, {"F8_E4M3", "does not read"}},
+           {tensor(f + R"("data_offsets":[0,4])"), 4, {"t has 4 bytes", "ask for 8"}},
+           {tensor(f + R"("data_offsets":[8,0])"), 8, {"[8, 0)"}},
+           {tensor(f + R"("data_offsets":[4,12])"), 12, {"[4, 12)", "ends at 0"}},
+           {tensor(f + R"("data_offsets":[0,8])"), 9, {"8 bytes", "has"}},
+           {tensor(f + R"("data_offsets":[0,8])"), 7, {"8 bytes", "has"}},
+           {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0, {"more than any file"}},
+           {"{" + byte("t", "0,1") + "," + byte("t", "1,2") + "}", 2, {"has t twice"}},
+           {"{" + byte("s", "0,1") + "," + byte("t", "0,1") + "}", 2, {"has the bytes [0, 1)"}},
+           {"{\"t\xff\":1}", 0, {"not valid JSON"}},
+           {"{\"a\":" + std::string(1 << 20, '['), 0, {"holds a list"}},
+           {"{\"a\":{\"b\":{", 0, {"field b"}},
+       })
     EXPECT_TRUE(mentions(refusal(file_of(c.header, c.data)), c.words)) << c.header.substr(0, 200);
 
   EXPECT_TRUE(mentions(refusal("1234567"), {"7 bytes"}));
