@@ -1,5 +1,5 @@
-// sinter for C++ programs: tensors and operations, the Transformer and its parts, training, generating, the laboratory's
-// command line for a model of your own (examples/).
+// sinter for C++ programs: tensors and operations, the Transformer and its parts, training, generating, the
+// laboratory's command line for a model of your own (examples/).
 #pragma once
 #include "core/range.h"
 #include "dist/world.h"

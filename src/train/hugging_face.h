@@ -3,8 +3,8 @@
 //
 // Note [Half-split rows]: the rotation is of pairs of a head's elements. Here pairs are neighbours, (2p, 2p + 1); there
 // the head is split in half, (p, D/2 + p). So a head's rows of q and k, and nothing else, are in another order in those
-// files: row 2p + j here is row j·D/2 + p there, j being 0 or 1. Scores are sums over a head's elements, so the order of
-// them does not change the model.
+// files: row 2p + j here is row j·D/2 + p there, j being 0 or 1. Scores are sums over a head's elements, so the order
+// of them does not change the model.
 #pragma once
 #include <map>
 #include <memory>

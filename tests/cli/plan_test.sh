@@ -40,7 +40,8 @@ has "$work/t.json" 'all-reduce of the stream'
 has "$work/out" 'bubble'
 
 # A record of bench allreduce is a network.
-"$SINTER" plan simulate --size small --devices 2,4 --network "$SINTER_SOURCE_DIR/docs/results/ranks/allreduce.json" > "$work/out"
+"$SINTER" plan simulate --size small --devices 2,4 \
+  --network "$SINTER_SOURCE_DIR/docs/results/ranks/allreduce.json" > "$work/out"
 has "$work/out" 'network shm as measured'
 
 # Rates from measured steps, and how far they are off for others.

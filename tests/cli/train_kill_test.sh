@@ -11,7 +11,9 @@ steps=2000
 run="train --device cpu --text $work/corpus.txt --layers 1 --d-model 32 --d-ff 64 --heads 2 --ctx 16 --global-batch 8
   --ranks 2 --threads 1 --steps $steps"
 # shellcheck disable=SC2086
-begin() { "$SINTER" $run --out "$work/$1" --checkpoint-every 20 --keep 2 --resume-if-possible > "$work/out" 2> "$work/err"; }
+begin() {
+  "$SINTER" $run --out "$work/$1" --checkpoint-every 20 --keep 2 --resume-if-possible > "$work/out" 2> "$work/err"
+}
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 whole_ms=$(now_ms)
 begin whole || fail "$(cat "$work/err")"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Going on from a checkpoint: the same bits as a run that was never stopped, other numbers of ranks, the log, being asked
-# to stop, and what is refused.
+# Going on from a checkpoint: the same bits as a run that was never stopped, other numbers of ranks, the log, being
+# asked to stop, and what is refused.
 set -eu
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 export SINTER_CACHE_DIR="$work/cache"
@@ -14,7 +14,8 @@ files() { (cd "$1/step_$2" && cksum ./*.safetensors); }
 losses() {  # of a run's log, from a step on
   python3 -c 'import json, sys
 for line in map(json.loads, open(sys.argv[1] + "/log.jsonl")):
-    if line["step"] >= int(sys.argv[2]): print(line["step"], line["loss"], line["lr"], line.get("validation_loss"))' "$@"
+    if line["step"] >= int(sys.argv[2]):
+        print(line["step"], line["loss"], line["lr"], line.get("validation_loss"))' "$@"
 }
 
 # 2k steps are k, and k more: eager and compiled, fp32 and bf16, one rank and two, sharded and not.
@@ -52,7 +53,8 @@ EOF2
 # Asked to stop, it saves; lines beyond the checkpoint are superseded.
 for ranks in 1 2; do
   dir=$work/stopped$ranks
-  "$SINTER" train $small --ranks $ranks --steps 100000 --out "$dir" --checkpoint-every 1000 > "$work/out" 2> "$work/err" &
+  "$SINTER" train $small --ranks $ranks --steps 100000 --out "$dir" --checkpoint-every 1000 \
+    > "$work/out" 2> "$work/err" &
   i=0
   until [ "$(cat "$dir/log.jsonl" 2> /dev/null | wc -l)" -gt 5 ] || [ $i -gt 300 ]; do sleep 0.1; i=$((i + 1)); done
   kill -INT $! 2> /dev/null || kill -TERM $!

@@ -80,7 +80,8 @@ for kind in bytes ids; do
   "$SINTER" import --hf "$work/$kind" --out "$work/run-$kind" 2> "$work/err" || fail "import: $(cat "$work/err")"
 done
 "$SINTER" export --checkpoint "$work/run-bytes" --hf "$work/bytes-again" 2> "$work/err" || fail "$(cat "$work/err")"
-"$SINTER" export --checkpoint "$work/run-ids" --hf "$work/ids-again" --dtype bf16 2> "$work/err" || fail "$(cat "$work/err")"
+"$SINTER" export --checkpoint "$work/run-ids" --hf "$work/ids-again" --dtype bf16 2> "$work/err" ||
+  fail "$(cat "$work/err")"
 for kind in bytes ids; do
   python3 "$work/llama.py" compare "$work" $kind $kind-again || fail "$kind did not survive"
 done
@@ -116,7 +117,8 @@ run show "$work/one.json" > "$work/out"
 run generate $cpu --checkpoint "$work/run-ids" --prompt-ids 299,0,7 --tokens 9 --seed 1 > "$work/ids-out"
 grep -qE '^299,0,7(,[0-9]+){9}$' "$work/ids-out" || fail "ids: $(cat "$work/ids-out")"
 third=$(cut -d, -f6 "$work/ids-out")
-run generate $cpu --checkpoint "$work/run-ids" --prompt-ids 299,0,7 --tokens 9 --seed 1 --stop-ids "$third" > "$work/out"
+run generate $cpu --checkpoint "$work/run-ids" --prompt-ids 299,0,7 --tokens 9 --seed 1 --stop-ids "$third" \
+  > "$work/out"
 [ "$(cat "$work/out")" = "$(cut -d, -f1-6 "$work/ids-out")" ] || fail "--stop-ids: $(cat "$work/out")"
 python3 - "$work" << 'EOF' || fail "the records are not as they should be"
 import json, pathlib, sys
@@ -150,7 +152,8 @@ refused() {
   shift
   "$SINTER" "$@" > "$work/out" 2> "$work/err"
   got=$?
-  { [ $got -eq 2 ] && [ "$(wc -l < "$work/err")" -eq 1 ] && [ ! -s "$work/out" ]; } || fail "$*: $got $(cat "$work/err")"
+  { [ $got -eq 2 ] && [ "$(wc -l < "$work/err")" -eq 1 ] && [ ! -s "$work/out" ]; } ||
+    fail "$*: $got $(cat "$work/err")"
   old_ifs=$IFS IFS='|'
   for word in $words; do grep -qF -- "$word" "$work/err" || fail "$*: no '$word': $(cat "$work/err")"; done
   IFS=$old_ifs
@@ -165,7 +168,8 @@ refused 'prompt-file|empty' $generate --prompt-file "$work/nothing"
 refused 'nowhere|cannot be opened' $generate --prompt-file "$work/nowhere"
 refused 'is a folder' $generate --prompt-file "$work"
 refused 'token id 256|vocabulary of 256' $generate --prompt-ids 1,256
-refused '65 tokens|64 positions|--ctx' $generate --tokens 1 --prompt aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffggggg
+refused '65 tokens|64 positions|--ctx' $generate --tokens 1 \
+  --prompt aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffggggg
 refused '--tokens 64|--tokens 63|--ctx' $generate --prompt x --tokens 64
 refused '--tokens|at least 1' $generate --prompt x --tokens 0
 refused '--temperature -1' $generate --prompt x --temperature=-1

@@ -1,4 +1,4 @@
-// Which combinations of precision, sharding, recomputation and micro-batch fit on so many devices, and which is fastest.
+// Which precision, sharding, recomputation and micro-batch fit on so many devices, and which of them is fastest.
 #pragma once
 #include "lab/output.h"
 #include "lab/sweep.h"
