@@ -15,12 +15,14 @@ LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). They meet under a random SINTER_SEC
 set already or --secret-stdin gives one. Rank 0 writes to the terminal; lines of the others begin
 with their rank. The standard input of ranks is empty; --secret-stdin takes one line of ours and
 leaves the rest unread. When a rank fails, the others may say what they know and are stopped; the
-exit code is 2, 3 or 4 if it said so itself, otherwise 5.
+exit code is 2, 3 or 4 if it said so itself, otherwise 5; then --restarts starts them again.
 
 Examples:
   sinter launch -n 2 -- bench model --size tiny                two ranks that share the cores of this machine
   sinter launch -n 4 --threads 2 -- python3 train.py           any program that torchrun could start
-  sinter launch -n 2 --secret-stdin -- bench ddp < secret.txt  a secret of your own)";
+  sinter launch -n 2 --secret-stdin -- bench ddp < secret.txt  a secret of your own
+  sinter launch -n 8 --hosts a,b -- bench ddp                  eight ranks on each of two hosts
+  sinter launch -n 2 --restarts 3 -- train --text a.txt --out run --checkpoint-every 100 --resume-if-possible)";
 
 // Whether the word begins a command of sinter's own.
 bool is_command(const std::string& word) {
@@ -57,8 +59,21 @@ lab::Command launch_command(const std::shared_ptr<std::vector<std::string>>& wor
               "Ranks");
     flags.add("--master-addr", options->master_addr, "ADDRESS", "where the ranks meet (default 127.0.0.1)", "Ranks");
     flags.add("--master-port", options->master_port, "PORT", "the port there (default: one that is free)", "Ranks");
+    flags.add("--restarts", options->restarts, "N",
+              "when a rank has died, start all of them again, N times at most (default 0)", "Ranks");
+    flags.add_switch("--mps", options->mps,
+                     "ranks that share a GPU run on it at the same time (NVIDIA's MPS); a fault of one then ends all",
+                     "Ranks");
     flags.add_switch("--secret-stdin", *secret_stdin,
                      "the secret that ranks know each other by is the first line of standard input", "Ranks");
+    const char* several = "Several hosts";
+    flags.add("--hosts", options->hosts, "NAME,..",
+              "start -n ranks on each, by ssh; rank 0 is on the first, and sinter has the same path on all", several);
+    flags.add("--nodes", options->nodes, "N", "launchers that were started by hand or a job's script, one on each host",
+              several);
+    flags.add("--node", options->node, "N", "which of them this is, from 0", several);
+    flags.add_switch("--until-stdin-ends", options->until_stdin_ends,
+                     "stop all ranks when standard input ends: when whoever started this is gone", several);
     return [words, options, secret_stdin] {
       if (*secret_stdin) options->secret = secret_from_stdin();
       options->command = *words;
@@ -69,8 +84,7 @@ lab::Command launch_command(const std::shared_ptr<std::vector<std::string>>& wor
       return dist::launch(*options);
     };
   };
-  return {"launch", "run a program as several ranks on this host, and end all when one fails", examples, declare,
-          nullptr};
+  return {"launch", "run a program as several ranks, and end all when one fails", examples, declare, nullptr};
 }
 
 }  // namespace sinter::cli

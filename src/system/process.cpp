@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -88,6 +89,7 @@ struct Image {
   std::vector<char*> places, argv, envp;
   pid_t parent;
   int nothing;  // /dev/null
+  int input;    // that, or a pipe
   int output;   // -1: ours
   int errors;   // likewise
   bool own_group;
@@ -103,7 +105,7 @@ struct Image {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   for (int s : {SIGTERM, SIGCHLD, SIGPIPE, SIGXFSZ}) signal(s, SIG_DFL);
-  bool ready = dup2(image.nothing, STDIN_FILENO) >= 0 && (image.output < 0 || dup2(image.output, STDOUT_FILENO) >= 0) &&
+  bool ready = dup2(image.input, STDIN_FILENO) >= 0 && (image.output < 0 || dup2(image.output, STDOUT_FILENO) >= 0) &&
                (image.errors < 0 || dup2(image.errors, STDERR_FILENO) >= 0);
   int error = ready ? ENOENT : errno;
   for (size_t i = 0; ready && image.places[i]; ++i) {
@@ -131,10 +133,17 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Proc
   std::vector<std::string> places = places_of(options.program.empty() ? arguments[0] : options.program),
                            environment = environment_with(options.environment);
   Pipe failure;
-  Image image{pointers(places),  pointers(arguments), pointers(environment), getpid(), -1, -1, -1,
+  Image image{pointers(places),  pointers(arguments), pointers(environment), getpid(), -1, -1, -1, -1,
               options.own_group, failure.write};
-  image.nothing = beyond_standard(open("/dev/null", O_RDWR | O_CLOEXEC));
+  image.nothing = image.input = beyond_standard(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (options.quiet) image.errors = image.nothing;
+  if (!options.input.empty()) {
+    check(options.input.size() <= PIPE_BUF, "a process gets {} bytes of input at most", PIPE_BUF);
+    Pipe input;  // all of it fits into the pipe
+    input_ = input.write, image.input = input.read;
+    check(write(input_, options.input.data(), options.input.size()) == ssize_t(options.input.size()),
+          "cannot write to a pipe ({})", std::strerror(errno));
+  }
   if (options.collect_output) {
     Pipe output;
     output_ = output.read, image.output = output.write;
@@ -146,6 +155,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Proc
   if (pid_ == 0) become(image);
   close(failure.write);
   close(image.nothing);
+  if (input_ >= 0) close(image.input);
   if (image.output >= 0) close(image.output);
   int error = pid_ < 0 ? fork_error : failure_of(failure.read);
   close(failure.read);
@@ -162,6 +172,11 @@ ChildProcess::~ChildProcess() {
   if (!ended_ || own_group_) kill(SIGKILL);
   if (!ended_) wait();
   if (output_ >= 0) close(output_);
+  close_input();
+}
+
+void ChildProcess::close_input() {
+  if (input_ >= 0) close(std::exchange(input_, -1));
 }
 
 bool ChildProcess::read_output() {

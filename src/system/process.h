@@ -12,6 +12,7 @@ struct ProcessOptions {
   // What differs from our own environment: variables to set, or to remove where there is no value.
   std::vector<std::pair<std::string, std::optional<std::string>>> environment = {};
   std::string program = {};     // the file to run where the first argument is only what it is called
+  std::string input = {};       // on its standard input, which then stays open; otherwise that is empty
   bool collect_output = true;   // stdout is collected; otherwise it is ours
   bool collect_errors = false;  // and stderr with it
   bool quiet = false;           // stderr is dropped; otherwise it is ours
@@ -47,6 +48,7 @@ class ChildProcess {
   // collected.
   std::optional<ProcessResult> wait(double timeout_s);
   ProcessResult wait();
+  void close_input();                  // where there is some: it ends
   void kill(int signal);               // nothing if it has ended; a group, also after its first process has
   ProcessResult stop(double grace_s);  // SIGTERM, and SIGKILL after so long
 
@@ -55,7 +57,7 @@ class ChildProcess {
   bool read_output();  // what there is; false at its end
 
   pid_t pid_ = 0;
-  int output_ = -1;  // our end of the pipe
+  int input_ = -1, output_ = -1;  // our ends of the pipes
   bool own_group_ = false;
   bool ended_ = false;
   ProcessResult result_;

@@ -125,6 +125,59 @@ timeout --foreground --preserve-status -s TERM 1 "$SINTER" launch -n 2 -- sh -c 
   2> "$work/err" || code=$?
 [ "$code" -eq 0 ] || fail "SIGTERM to ranks that end with 0: $code"
 
+# All ranks are started again when one has died, with another place to meet; not when it would fail again.
+again='echo "$MASTER_PORT $TORCHELASTIC_RUN_ID" >> "$MARK/starts.$RANK"; [ $(wc -l < "$MARK/starts.$RANK") -ge 3 ]'
+launched 0 20 -n 2 --restarts 5 -- sh -c "$again || { [ \$RANK = 1 ] && kill -9 \$\$; sleep 100; }"
+has "$work/err" 'starting all ranks again (2 of 5)'
+places=$(sort -u "$work/starts.0")
+[ "$(echo "$places" | wc -l)" -eq 3 ] || fail "ranks meet where those before them did: $places"
+launched 5 20 -n 2 --restarts 1 -- sh -c '[ $RANK = 1 ] && exit 9; sleep 100'
+[ "$(grep -c 'again' "$work/err")" -eq 1 ] || fail "--restarts 1: $(cat "$work/err")"
+launched 2 20 -n 1 --restarts 5 -- sh -c 'exit 2'
+! grep -q again "$work/err" || fail "bad usage is tried again"
+
+# A launcher on each host. This ssh runs the command here, as a host of that name, and hangs up when it is killed.
+mkdir "$work/bin"
+cat > "$work/bin/ssh" <<'SSH'
+#!/bin/sh
+echo "ssh $*" >> "$MARK/ssh"
+while [ "$1" != BatchMode=yes ]; do shift; done
+[ "$2" != lost ] || { echo "ssh: lost: no route" >&2; exit 255; }
+SINTER_HOSTID=$2 exec sh -c "$3"
+SSH
+chmod +x "$work/bin/ssh"
+path=$PATH
+export PATH="$work/bin:$PATH"
+place='$SINTER_HOSTID $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK'
+told="echo \"$place \$MASTER_ADDR \$TORCHELASTIC_RUN_ID \$1\""
+launched 0 20 -n 2 --hosts localhost,me@other -- sh -c "$told" sh "it's so"
+has "$work/out" "localhost 0/4 0/2 0 localhost launch it's so"
+has "$work/err" "[rank 1] localhost 1/4 1/2 0 localhost launch it's so"
+has "$work/err" "[rank 2] me@other 2/4 0/2 1 localhost launch it's so"
+has "$work/err" "[rank 3] me@other 3/4 1/2 1 localhost launch it's so"
+launched 0 20 -n 1 --hosts a,b -- sh -c 'echo "$SINTER_SECRET $MASTER_PORT" > "$MARK/told.$RANK"'
+cmp "$work/told.0" "$work/told.1" || fail "two hosts have different secrets or ports"
+! grep -q "$(cut -d ' ' -f 1 "$work/told.0")" "$work/ssh" || fail "the secret stands in ssh's command line"
+launched 5 10 -n 2 --hosts a,b -- sh -c '[ $RANK = 3 ] && kill -9 $$; sleep 100'
+has "$work/err" 'rank 3 was ended by signal 9'
+[ "$(grep -c 'sinter launch' "$work/err")" -eq 1 ] || fail "several reasons: $(cat "$work/err")"
+launched 4 10 -n 1 --hosts a,b -- sh -c '[ $RANK = 1 ] && exit 4; sleep 100'
+launched 5 10 -n 1 --hosts a,lost -- sleep 100
+has "$work/err" 'host lost ended with exit code 255'
+has "$work/err" 'no route'
+launched 0 60 -n 1 --hosts a,b -- bench model --device cpu --size tiny --ctx 16 --dry-run --json "$work/r.json"
+# Ranks of all hosts may save what they have when they are asked to stop.
+code=0
+MARK=$work timeout --foreground --preserve-status -s TERM 1 "$SINTER" launch -n 1 --hosts a,b -- \
+  sh -c 'trap "echo saved > $MARK/saved.$RANK; exit 0" TERM; sleep 100 & wait' 2> "$work/err" || code=$?
+[ "$code" -eq 0 ] || fail "SIGTERM to ranks of two hosts that end with 0: $code"
+[ -e "$work/saved.0" ] && [ -e "$work/saved.1" ] || fail "ranks of other hosts were not asked to stop"
+export PATH="$path"
+launched 0 20 -n 1 --nodes 3 --node 2 --master-port 29511 --secret-stdin -- sh -c 'echo "$RANK/$WORLD_SIZE"' <<END
+psst
+END
+has "$work/err" '[rank 2] 2/3'
+
 refused() {  # refused WORDS ARGUMENTS…
   words=$1
   shift
@@ -137,6 +190,12 @@ refused 'not a whole number' -n two -- true
 refused 'launch needs' -n 2
 refused 'not an IPv4 address' --master-addr nowhere -- true
 refused 'between 1 and 65535' --master-port 70000 -- true
+refused '--restarts must be between 0 and 1000' --restarts -1 -- true
+refused '--node 2: there are 2' --nodes 2 --node 2 -- true
+refused 'need the same --master-addr, --master-port and SINTER_SECRET' --nodes 2 -- true
+refused 'no host; give names as ssh takes them' --hosts -oProxyCommand=x -- true
+refused 'a is there twice' --hosts a,a -- true
+refused 'leave out --nodes' --hosts a --nodes 2 --master-port 1 -- true
 refused 'standard input is empty; put a long random text there' --secret-stdin -- true < /dev/null
 echo | refused 'standard input is empty; put a long random text there' --secret-stdin -- true
 printf '\0zero\n' | refused 'without zero bytes' --secret-stdin -- true
