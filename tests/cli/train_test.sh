@@ -83,6 +83,37 @@ for name in ("micro", "two", "four", "launched"):
     assert abs(losses(name)[-1][1] / eager[-1][1] - 1) < 1e-5, name
 EOF2
 
+# --fit: the largest micro-batch that memory holds, and recomputation where not even one sequence fits. The losses stay.
+gib() {  # gib RECORD FACTOR: that part of its predicted peak
+  python3 -c "
+import json
+print(json.load(open('$work/$1.json'))['results'][0]['predicted_peak_bytes'] * $2 / 2**30)"
+}
+deep() {
+  "$SINTER" train --device cpu --text "$work/corpus.txt" --layers 6 --d-model 64 --d-ff 128 --heads 2 --ctx 512 \
+    --steps 4 --lr 5e-3 --validation 0 --mode compiled --global-batch "$@" > "$work/out" 2> "$work/err" ||
+    fail "$*: $(cat "$work/err")"
+}
+deep 8 --fit --log "$work/all.jsonl" --json "$work/all.json"
+deep 8 --fit --memory-limit "$(gib all 0.7)" --log "$work/some.jsonl" --json "$work/some.json"
+deep 1 --batch 1 --log "$work/one.jsonl" --json "$work/one.json"
+deep 1 --fit --memory-limit "$(gib one 0.9)" --log "$work/again.jsonl" --json "$work/again.json"
+deep 8 --fit --ranks 2 --json "$work/ranks.json"
+python3 - "$work" << 'EOF2' || fail "--fit chooses otherwise"
+import json, sys
+def result(name): return json.load(open(f"{sys.argv[1]}/{name}.json"))["results"][0]
+def losses(name): return [json.loads(l)["loss"] for l in open(f"{sys.argv[1]}/{name}.jsonl")]
+one, all_, some, again, ranks = map(result, ("one", "all", "some", "again", "ranks"))
+assert (all_["batch"], all_["accumulate"]) == (8, 1), all_
+assert (ranks["batch"], ranks["accumulate"]) == (4, 1), ranks
+assert 1 <= some["batch"] < 8 and some["batch"] * some["accumulate"] == 8, some
+assert some["peak_bytes"] <= 0.7 * all_["predicted_peak_bytes"] and not some["memory_budget"], some
+assert again["batch"] == 1 and again["memory_budget"] > 0, again
+assert again["peak_bytes"] <= 0.9 * one["predicted_peak_bytes"], (again, one)
+for name, same in (("some", "all"), ("again", "one")):
+    for a, b in zip(losses(name), losses(same)): assert abs(a / b - 1) < 1e-5, (name, a, b)
+EOF2
+
 # Logs are shown together.
 "$SINTER" show "$work/a.jsonl" "$work/eager.jsonl" --plot "$work/both.svg" > "$work/out" || fail "show"
 for word in 'a.jsonl' 'eager.jsonl' '60'; do has "$work/out" "$word"; done
@@ -130,6 +161,8 @@ done
 : > "$work/empty"
 printf 'abc' > "$work/odd"
 refused 2 'there is nothing to train on' train
+refused 2 'say with --global-batch' train --text "$work/corpus.txt" --fit
+refused 2 'leave them out' train --text "$work/corpus.txt" --fit --global-batch 8 --batch 2
 refused 2 'are not of one vocabulary' train --text "$work/corpus.txt" --tokens "$work/bare.bin"
 refused 2 'nowhere: cannot be opened' train --text nowhere
 refused 2 'is empty; give a file with text' train --text "$work/empty"

@@ -9,7 +9,7 @@ namespace {
 constexpr const char* examples =
     R"(Text is cut into sequences of --ctx tokens. A step takes --global-batch of them, in an order that follows from
 --seed and the step alone: the same on any number of ranks, and another one in each epoch. --batch is a micro-batch of
-one rank.
+one rank, which --fit chooses.
 
 Examples:
   sinter train --text story.txt --steps 500                      a tiny model of bytes, on this machine
@@ -32,9 +32,15 @@ Command::Run declare(Flags& flags, const Program& program) {
       [&](const std::string& name, auto& field, const std::string& type, const std::string& help,
           const std::string& group) { flags.add(flag_named(name), field, type, help, group); });
   g->model.declare(flags, {"pass", "warmup", "steps"});
+  flags.add_switch("--fit", g->train.fit,
+                   "with --global-batch: --batch is the largest that is predicted to fit; a compiled step recomputes "
+                   "where not even 1 would",
+                   "Run");
   add_rank_flags(flags, g->train.ranks, 1);
   flags.add("--backend", g->train.backend, "NAME",
-            "shm, gloo, hosts (shm inside, gloo between), or auto: what suits where the ranks are", "Ranks");
+            "shm, gloo; on GPUs ipc, nccl too; hosts (one of them inside, one between); or auto: what suits where the "
+            "ranks are",
+            "Ranks");
   flags.add("--strategy", g->train.strategy, "NAME",
             "without sharding, how ranks reduce gradients: naive, flat, overlap, bucketed (default bucketed)", "Ranks");
   g->train.shard.declare(flags, "none");

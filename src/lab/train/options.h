@@ -59,6 +59,7 @@ struct TrainOptions {
   std::string log;  // a file; empty: log.jsonl beside the checkpoints, where there are any
   std::string out, resume;
   bool resume_if_possible = false;
+  bool fit = false;  // the micro-batch follows from the memory there is
 };
 
 Json to_json(TrainFields fields);

@@ -156,20 +156,21 @@ int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_mod
   check(o.ranks.ranks.size() == 1, "--ranks: give one number");
   int64_t ranks = o.ranks.ranks[0];
   std::optional<dist::RankInfo> me = this_rank(o.ranks);
+  check(!o.fit || (o.sweep.batch.empty() && !o.sweep.accumulate),
+        "--fit chooses --batch, and with it --accumulate; leave them out");
   std::optional<CheckpointInfo> from = checkpoint_to_resume(o);
   if (from) lay_under(*from, ranks, o);
   check(!me || me->size == ranks, "--ranks {}: this job has {} ({}), and all of them train; leave the flag out", ranks,
         me ? me->size : 0, me ? me->launcher : "");
   if (ranks > 1) {
-    check(!o.sweep.device || *o.sweep.device == "cpu" || *o.sweep.device == default_device(),
-          "--device {}: ranks train on the CPU; leave it out, or use --device cpu", *o.sweep.device);
-    o.sweep.device = "cpu";
     if (!o.sweep.threads) divide_threads(o.ranks);
   }
   set_up_process(o.sweep);
   TrainData data(f);
   if (o.sweep.vocab.empty()) o.sweep.vocab = {data.vocabulary()};
   o.sweep.steps = f.steps.value_or(1000);
+  check(!o.fit || f.global_batch, "--fit: say with --global-batch how many sequences a step takes");
+  if (o.fit) o.sweep.batch = {}, o.sweep.accumulate = {};  // those of a checkpoint
   if (f.global_batch) divide_global_batch(o.sweep, *f.global_batch, ranks);
   TrainPlan plan;
   plan.run = run_of(o.sweep);
@@ -208,13 +209,20 @@ int train(TrainOptions o, const OutputOptions& output, const MakeModel& make_mod
     if (stopped) return saves ? 0 : interrupted_exit_code;
     return exit_code_of(results);
   };
+  auto settle = [&](dist::World* world) {
+    if (!o.fit) return;
+    choose_micro_batch(plan, world, make_model);
+    e.config = plan.config = saved_config(o, plan, data);
+  };
   if (!me && ranks == 1) {
+    settle(nullptr);
     e.groups.emplace_back().cases.push_back(std::make_unique<TrainCase>(plan, data, nullptr, make_model));
     return run(e, output);
   }
   return on_ranks(o.ranks, [&](dist::World& world) {
-    std::unique_ptr<ProcessGroup> group = world.make_group(o.backend);
+    std::unique_ptr<ProcessGroup> group = world.make_group(o.backend, {}, false, plan.run.device);
     plan.run.group = group.get();
+    settle(&world);
     e.groups.emplace_back().cases.push_back(std::make_unique<TrainCase>(plan, data, &world, make_model));
     e.writes = world.rank() == 0;
     return run(e, output);

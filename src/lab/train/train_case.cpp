@@ -93,6 +93,7 @@ class TrainCase::Loop {
 
   // A step is over; by all ranks, which read the same.
   void finish(const Reading& r) {
+    if (plan_.run.group) plan_.run.group->throw_if_failed();
     if (r.step > plan_.first_step()) step_seconds_.push_back(r.seconds);  // the first compiles
     if (r.stop) stop_ = true;
     if (!is_finite(r)) not_finite(r);
@@ -191,6 +192,7 @@ class TrainCase::Loop {
         sum += item(trainer_.run(Pass::evaluate, batch_of(validation(), which, model_.vocab, device_)));
       }
     int64_t passes = all / shape.global() * shape.accumulate;
+    if (plan_.run.group) plan_.run.group->throw_if_failed();  // the losses of a device whose ranks have been let go
     return sum / double(passes);
   }
 
@@ -256,18 +258,51 @@ TrainCase::TrainCase(TrainPlan plan, TrainData& data, dist::World* world, const 
 
 std::string TrainCase::text() const { return plan_.run.text() + ranks_text(plan_.run); }
 
-plan::Fit TrainCase::fit() {
-  need_ = plan::predict(plan_.run, target_of(plan_.run.device), make_model_);
-  if (!plan_.out.empty() && plan_.run.device == DeviceType::cpu) {
-    MetaTarget target(target_of(plan_.run.device));
-    Trainer counted(plan_.run.model, plan_.run.trainer_options(DeviceType::meta), make_model_);
+namespace {
+
+plan::Prediction need_of(const TrainPlan& plan, const MakeModel& make_model) {
+  plan::Prediction need = plan::predict(plan.run, target_of(plan.run.device), make_model);
+  if (!plan.out.empty() && plan.run.device == DeviceType::cpu) {
+    MetaTarget target(target_of(plan.run.device));
+    Trainer counted(plan.run.model, plan.run.trainer_options(DeviceType::meta), make_model);
     int64_t staged = checkpoint_bytes(counted);  // where a checkpoint waits to be written, from beginning to end
-    for (MemoryStats* s : {&need_.walk.first, &need_.walk.steady})
+    for (MemoryStats* s : {&need.walk.first, &need.walk.steady})
       s->peak_allocated += staged, s->peak_reserved += staged;
   }
+  return need;
+}
+
+plan::Fit fit_of(const TrainPlan& plan, const plan::Prediction& need, dist::World* world) {
+  if (world) return fit_on(*world, plan.shape.ranks, plan.run.device, need);
+  return plan::fit_of(need, allocator_of(plan.run.device).free_bytes());
+}
+
+}  // namespace
+
+void choose_micro_batch(TrainPlan& plan, dist::World* world, const MakeModel& make_model) {
+  int64_t mine = plan.shape.global() / plan.shape.ranks;
+  plan::Fit fit;
+  auto fits = [&](int64_t batch) {
+    plan.run.batch = plan.shape.batch = batch;
+    plan.run.accumulate = plan.shape.accumulate = mine / batch;
+    fit = fit_of(plan, need_of(plan, make_model), world);
+    return fit.fits;
+  };
+  for (int64_t batch = mine; batch >= 1; --batch)
+    if (mine % batch == 0 && fits(batch)) return;
+  if (plan.run.mode != Mode::compiled || plan.run.memory_budget > 0) return;
+  int64_t free = fit.free_bytes;  // of the rank that has least
+  if (world)
+    for (const std::string& theirs : from_all(*world, std::to_string(free)))
+      free = std::min<int64_t>(free, std::stoll(theirs));
+  plan.run.memory_budget = double(free) / double(1 << 30);
+  if (!fits(1)) plan.run.memory_budget = 0;
+}
+
+plan::Fit TrainCase::fit() {
+  need_ = need_of(plan_, make_model_);
   result_.predicted_peak_bytes = need_.bytes(), result_.parameters = need_.walk.parameters;
-  if (world_) return fit_on(*world_, ranks(), plan_.run.device, need_);
-  return plan::fit_of(need_, allocator_of(plan_.run.device).free_bytes());
+  return fit_of(plan_, need_, world_);
 }
 
 Json TrainCase::does_not_fit(const std::string& reason, int64_t) {

@@ -36,6 +36,10 @@ struct TrainPlan {
   int64_t evaluated(int64_t available) const;  // sequences, of those there are
 };
 
+// The largest micro-batch that is predicted to fit, of the same global batch; in a compiled step with recomputation,
+// where not even a single sequence fits without. If nothing does, a single one is left.
+void choose_micro_batch(TrainPlan& plan, dist::World* world, const MakeModel& make_model);
+
 class TrainCase : public Case {
  public:
   // `world`: of the ranks that train together; null: this process alone.
