@@ -42,7 +42,7 @@ class MetaBackend : public DeviceBackend {
 // Note [One GPU] in device.h.
 struct GpuChoice {
   std::mutex mutex;
-  int ordinal = -1;  // not chosen
+  int ordinal = -1, preferred = -1;  // not chosen
   bool in_use = false;
 };
 GpuChoice& gpu_choice() {
@@ -59,9 +59,12 @@ std::string gpu_name(int ordinal) { return "cuda:" + std::to_string(ordinal); }
 }
 
 [[noreturn]] void cannot_capture() { fail(ErrorKind::other, "this device cannot capture work for replay"); }
+[[noreturn]] void no_counts() { fail(ErrorKind::other, "this device has no counts to wait for"); }
 
 }  // namespace
 
+void DeviceBackend::set_count(uint32_t*, uint32_t, void*) { no_counts(); }
+void DeviceBackend::wait_for_count(void*, uint32_t*, uint32_t) { no_counts(); }
 void DeviceBackend::begin_capture(void*) { cannot_capture(); }
 void* DeviceBackend::end_capture(void*) { cannot_capture(); }
 void DeviceBackend::launch(void*, void*) { cannot_capture(); }
@@ -76,10 +79,16 @@ void choose_gpu(int ordinal) {
   c.ordinal = ordinal;
 }
 
-int settle_gpu(int current) {
+void prefer_gpu(int place) {
   GpuChoice& c = gpu_choice();
   std::lock_guard lock(c.mutex);
-  if (c.ordinal < 0) c.ordinal = current;
+  c.preferred = place;
+}
+
+int settle_gpu(int current, int count) {
+  GpuChoice& c = gpu_choice();
+  std::lock_guard lock(c.mutex);
+  if (c.ordinal < 0) c.ordinal = c.preferred < 0 ? current : c.preferred % count;
   c.in_use = true;
   return c.ordinal;
 }

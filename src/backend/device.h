@@ -53,6 +53,10 @@ class DeviceBackend {
   virtual void destroy_event(void* event) = 0;
   virtual void record(void* event, void* stream) = 0;
   virtual void wait(void* stream, void* event) = 0;  // later work on the stream waits for the event
+  // The same by a count in the device's memory, of a GPU that processes take turns on: Note [Taking turns] in
+  // backend/cuda/exchange.h.
+  virtual void set_count(uint32_t* count, uint32_t value, void* stream);
+  virtual void wait_for_count(void* stream, uint32_t* count, uint32_t at_least);
   virtual void synchronize_event(void* event) = 0;
   virtual double elapsed_ms(void* begin, void* end) = 0;  // both complete
   virtual void synchronize(void* stream) = 0;
@@ -88,6 +92,7 @@ DeviceBackend& backend_of(DeviceType type);  // for meta: a table of no kernels 
 // otherwise. CUDA keeps a current GPU for every thread, so each thread gets ours as it asks for the backend. Whether
 // the ordinal exists is found out at the first use.
 void choose_gpu(int ordinal);
-int settle_gpu(int current);  // for the CUDA backend: the one to use, for good
+void prefer_gpu(int place);  // unless one is chosen: the one at this place, counted round, for ranks of one host
+int settle_gpu(int current, int count);  // for the CUDA backend: the one to use, for good
 
 }  // namespace sinter

@@ -39,8 +39,15 @@ class ProcessGroup {
   //   reduce_scatter  in: elements, out: share (a place of its own, or its part of `in`)
   //   all_gather      in: share, out: elements (a place of its own, or `in` is its part of `out`)
   //   broadcast       in of the root: elements, out of all: elements (the same place, or apart)
-  // `stream`: where a GPU's work is queued instead; null on the CPU.
+  // With a GPU's stream it is queued there instead, and memory is the GPU's; throw_if_failed() throws what went wrong.
   virtual void run(const Collective& what, const void* in, void* out, void* stream) = 0;
+
+  // Of what is queued: throws ErrorKind::peer once a collective cannot be done, or has not been for too long.
+  virtual void throw_if_failed() {}
+  // Whether what is queued can become part of a captured graph.
+  virtual bool captures() const { return true; }
+  // Ranks share a device and take turns on it: Note [Taking turns] in backend/cuda/exchange.h.
+  virtual bool takes_turns() const { return false; }
 
   // A pool of the device's allocator (CachingAllocator::add_pool) whose memory needs no copy before it is
   // communicated; null where any memory does.
@@ -54,13 +61,13 @@ struct CollectiveAttrs {
 };
 
 // The kernel `collective` of every backend: the group knows the device's memory.
-inline void run_collective(const KernelCall& call) {
+inline void run_collective(const KernelCall& call, void* stream) {
   const auto& attrs = call.attrs.as<CollectiveAttrs>();
   auto kind = CollectiveKind(call.variant);
   bool in_place = call.n_in == 1;
   const TensorRef &in = call.in[0], &out = call.in[in_place ? 0 : 1];
   const TensorRef& whole = kind == CollectiveKind::all_gather ? out : in;
-  attrs.group->run({kind, attrs.reduce, whole.dtype, attrs.root, numel(whole)}, in.data, out.data, call.stream);
+  attrs.group->run({kind, attrs.reduce, whole.dtype, attrs.root, numel(whole)}, in.data, out.data, stream);
 }
 
 }  // namespace sinter

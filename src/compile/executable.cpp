@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/process_group.h"
 #include "memory/promised_storage.h"
 #include "ops/dispatch.h"
 #include "ops/ops.h"
@@ -31,9 +32,18 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     });
   }
   std::vector<const KernelCall*> fused;
+  bool takes_turns = false;
   for (const Node& n : graph_.nodes) {
     if (n.op->kind == OpKind::fused) fused.push_back(&n.call);
-    communicates_ = communicates_ || n.is_communication();
+    if (!n.is_communication()) continue;
+    const ProcessGroup& group = *n.call.attrs.as<CollectiveAttrs>().group;
+    communicates_ = true;
+    capture_ = capture_ && group.captures();
+    takes_turns = takes_turns || group.takes_turns();
+  }
+  if (takes_turns && device == DeviceType::cuda) {
+    counts_ = static_cast<uint32_t*>(backend_of(device).allocate(max_lanes * sizeof(uint32_t)));
+    check(counts_, "a compiled step: the device has no memory left");
   }
   if (!fused.empty()) backend_of(graph_.device).prepare_fused(fused);
   find_segments();
@@ -121,56 +131,99 @@ Executable::~Executable() {
   if (action_stream_) backend.destroy_stream(action_stream_);
   for (void* stream : streams_)
     if (stream) backend.destroy_stream(stream);
+  if (counts_) backend.free(counts_);
 }
+
+namespace {
+
+// What calls of a lane leave for other lanes to wait for: an event, or the lane's count of such calls.
+class Marks {
+ public:
+  Marks(DeviceBackend& backend, uint32_t* counts, size_t calls) : backend_(backend), counts_(counts), of_(calls) {}
+  ~Marks() {
+    for (void* e : events_) backend_.destroy_event(e);
+  }
+  bool are_counts() const { return counts_ != nullptr; }
+  void clear(int lane, void* stream) { backend_.set_count(counts_ + lane, 0, stream); }
+  void* event(void* stream) {
+    backend_.record(events_.emplace_back(backend_.create_event()), stream);
+    return events_.back();
+  }
+  void leave(size_t call, int lane, void* stream) {
+    if (are_counts()) backend_.set_count(counts_ + lane, of_[call].count = ++last_[lane], stream);
+    else of_[call].event = event(stream);
+  }
+  void wait(void* stream, size_t call, int its_lane) {
+    if (are_counts()) backend_.wait_for_count(stream, counts_ + its_lane, of_[call].count);
+    else backend_.wait(stream, of_[call].event);
+  }
+  // Whatever the lane still does.
+  void wait_for_end(void* stream, int lane, void* its_stream) {
+    if (are_counts()) {
+      backend_.set_count(counts_ + lane, ++last_[lane], its_stream);
+      backend_.wait_for_count(stream, counts_ + lane, last_[lane]);
+    }
+    backend_.wait(stream, event(its_stream));
+  }
+
+ private:
+  DeviceBackend& backend_;
+  uint32_t* counts_;
+  struct Mark {
+    void* event = nullptr;
+    uint32_t count = 0;
+  };
+  std::vector<Mark> of_;  // by call
+  std::vector<void*> events_;
+  uint32_t last_[max_lanes] = {};
+};
+
+}  // namespace
 
 // In a capture what waits becomes an edge of the graph. Earlier segments are over when this one begins. Listeners hear
 // of a call in another lane only that it was made: when it ran is for whoever records streams to say.
 void Executable::submit_in_lanes(const Segment& segment) {
   DeviceBackend& backend = backend_of(graph_.device);
-  struct Events {
-    DeviceBackend& backend;
-    std::vector<void*> all;
-    void* make() { return all.emplace_back(backend.create_event()); }
-    ~Events() {
-      for (void* e : all) backend.destroy_event(e);
-    }
-  } events{backend, {}};
+  Marks marks(backend, counts_, graph_.nodes.size());
+  // Ranks that take turns on a device gain nothing from more lanes than two, and every wait between lanes costs them.
+  auto lane_of = [&](size_t i) {
+    int lane = graph_.nodes[i].lane;
+    return marks.are_counts() && lane != communication_lane ? int(main_lane) : lane;
+  };
   void* streams[max_lanes] = {current_stream(graph_.device)};
   std::vector<bool> waited_for(graph_.nodes.size());
   bool used[max_lanes] = {};
   for (size_t i = segment.begin; i < segment.end; ++i) {
-    used[graph_.nodes[i].lane] = true;
-    for (int w : graph_.nodes[i].waits) waited_for[size_t(w)] = true;
+    used[lane_of(i)] = true;
+    for (int w : graph_.nodes[i].waits)
+      if (lane_of(size_t(w)) != lane_of(i)) waited_for[size_t(w)] = true;
   }
-  void* begin = events.make();
-  backend.record(begin, streams[0]);
+  for (int lane = 0; lane < max_lanes && marks.are_counts(); ++lane)
+    if (used[lane]) marks.clear(lane, streams[0]);
+  void* begin = marks.event(streams[0]);
   for (int lane = 1; lane < max_lanes; ++lane) {
     if (!used[lane]) continue;
     if (!streams_[lane]) streams_[lane] = backend.create_stream(stream_role(lane));
     streams[lane] = streams_[lane];
     backend.wait(streams[lane], begin);
   }
-  std::vector<void*> over(graph_.nodes.size());
   RangeFollower place;
   for (size_t i = segment.begin; i < segment.end; ++i) {
     Node& n = graph_.nodes[i];
+    int lane = lane_of(i);
     place.go_to(*n.range);
-    n.call.stream = streams[n.lane];
+    n.call.stream = streams[lane];
     for (int w : n.waits)
-      if (size_t(w) >= segment.begin) backend.wait(streams[n.lane], over[size_t(w)]);
-    bool here = n.lane == main_lane && !backend.captures();
+      if (size_t e = size_t(w); e >= segment.begin && lane_of(e) != lane) marks.wait(streams[lane], e, lane_of(e));
+    bool here = lane == main_lane && !backend.captures();
     for (Interceptor* l = here ? context().interceptor : nullptr; l; l = l->next) l->replaying(*n.op);
     backend.submit(kernels_[i], n.call, {n.op->name, n.range->id, n.is_communication()});
     if (!backend.captures())
       for (Interceptor* l = context().interceptor; l; l = l->next) l->replayed(*n.op, n.cost, n.bytes);
-    if (waited_for[i]) backend.record(over[i] = events.make(), streams[n.lane]);
+    if (waited_for[i]) marks.leave(i, lane, streams[lane]);
   }
-  for (int lane = 1; lane < max_lanes; ++lane) {
-    if (!used[lane]) continue;
-    void* end = events.make();
-    backend.record(end, streams[lane]);
-    backend.wait(streams[0], end);
-  }
+  for (int lane = 1; lane < max_lanes; ++lane)
+    if (used[lane]) marks.wait_for_end(streams[0], lane, streams[lane]);
 }
 
 // Without a capture. If a call fails, those of other lanes still use the step's memory.

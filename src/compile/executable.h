@@ -56,6 +56,7 @@ class Executable {
   void* action_stream_ = nullptr;  // for what actions do on the device: segments may be being captured beside them
   void* streams_[max_lanes] = {};  // of all lanes but the main one
   bool communicates_ = false;
+  uint32_t* counts_ = nullptr;  // by lane, on the device: Note [Taking turns] in backend/cuda/exchange.h
   bool ran_ = false, has_addresses_ = false;
   HostQueue actions_;  // the first to go: they use the rest
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/device.h"
 #include "core/check.h"
 
 namespace sinter::dist {
@@ -16,26 +17,32 @@ std::string text_of(const Collective& c) {
   return fmt::format("{} of {} {}{}", name_of(c.kind), c.elements, name_of(c.dtype), how);
 }
 
-void Group::run(const Collective& what, const void* in, void* out, void* stream) {
+void Group::come_to(const Collective& what, int64_t sequence, bool inside) {
+  std::lock_guard lock(mutex_);
   current_ = what;
-  ++sequence_;
+  sequence_ = sequence;
+  if (RankStatus* me = status(setting_.ranks[size_t(setting_.rank)])) {
+    me->what = what;
+    me->sequence.store(sequence);
+    me->state.store(inside ? RankStatus::inside : RankStatus::finished);
+  }
+}
+
+void Group::run(const Collective& what, const void* in, void* out, void* stream) {
   bool shares = what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::all_gather;
   check(!shares || what.elements % size() == 0, "{}: {} elements cannot be shared evenly by {} ranks",
         name_of(what.kind), what.elements, size());
-  RankStatus* me = status(setting_.ranks[size_t(setting_.rank)]);
-  if (me) {
-    me->what = what;
-    me->sequence.store(sequence_);
-    me->state.store(RankStatus::inside);
-  }
+  if (is_queued()) return do_run(what, in, out, stream);
+  come_to(what, sequence_ + 1, true);
   if (setting_.check_collectives && size() > 1) compare(what);
   // One rank has everything already; an average of one is the number itself.
   if (size() > 1) do_run(what, in, out, stream);
   else if (in != out) std::memcpy(out, in, size_t(what.bytes()));
-  if (me) me->state.store(RankStatus::finished);
+  come_to(what, sequence_, false);
 }
 
 std::string Group::now() const {
+  std::lock_guard lock(mutex_);
   int mine = setting_.ranks[size_t(setting_.rank)];
   RankStatus* me = status(mine);
   std::string step = me && me->step.load() > 0 ? fmt::format(" in step {}", me->step.load()) : "";
@@ -106,7 +113,7 @@ namespace {
 
 class SingleGroup : public Group {
  public:
-  SingleGroup() : Group(alone()) {}
+  explicit SingleGroup(DeviceType device) : Group(alone()), device_(device) {}
   const char* name() const override { return "none"; }
 
  private:
@@ -115,7 +122,13 @@ class SingleGroup : public Group {
     s.ranks = {0};
     return s;
   }
-  void do_run(const Collective&, const void*, void*, void*) override {}
+  bool is_queued() const override { return device_ == DeviceType::cuda; }
+  void do_run(const Collective& what, const void* in, void* out, void* stream) override {
+    if (in == out) return;
+    if (stream) backend_of(device_).copy(out, in, size_t(what.bytes()), stream);
+    else std::memcpy(out, in, size_t(what.bytes()));
+  }
+  DeviceType device_;
 };
 
 class ImaginedGroup : public ProcessGroup {
@@ -136,6 +149,6 @@ class ImaginedGroup : public ProcessGroup {
 }  // namespace
 
 std::unique_ptr<ProcessGroup> make_imagined_group(int ranks) { return std::make_unique<ImaginedGroup>(ranks); }
-std::unique_ptr<ProcessGroup> make_single_group() { return std::make_unique<SingleGroup>(); }
+std::unique_ptr<ProcessGroup> make_single_group(DeviceType device) { return std::make_unique<SingleGroup>(device); }
 
 }  // namespace sinter::dist

@@ -286,6 +286,8 @@ void* HostMemory::pool() {
 int64_t HostMemory::offset_of(const void* p, size_t bytes) const { return map_->offset_of(p, bytes); }
 void* HostMemory::at(int64_t offset) const { return map_->base + offset; }
 
+std::span<char> HostMemory::common_memory() const { return {map_->base, Map::begin_of_heaps(ranks_.size())}; }
+
 void* HostMemory::common(size_t bytes) {
   constexpr size_t alignment = 128;
   size_t at = (map_->taken + alignment - 1) / alignment * alignment;

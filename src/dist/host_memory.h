@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class HostMemory {
   int64_t offset_of(const void* p, size_t bytes) const;
   void* at(int64_t offset) const;
 
+  std::span<char> common_memory() const;  // what `common` takes from; whole pages
   // Zeroed memory for a group's own use. All ranks of the host ask for the same in the same order.
   void* common(size_t bytes);
 

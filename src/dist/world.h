@@ -5,16 +5,22 @@
 #include <vector>
 
 #include "backend/process_group.h"
+#include "core/device.h"
 #include "dist/environment.h"
 #include "dist/store.h"
+
+namespace sinter::cuda {
+class RegisteredMemory;
+}
 
 namespace sinter::dist {
 
 class HostMemory;
+struct GroupSetting;
 
 struct WorldOptions {
   double timeout_s = 60;           // that a collective waits for other ranks
-  bool check_collectives = false;  // every backend compares what ranks are about to do first; shm always does
+  bool check_collectives = false;  // every backend compares what ranks are about to do; shm and ipc always do
   bool deterministic = false;      // gloo adds in a fixed order too
 };
 
@@ -33,14 +39,21 @@ class World {
   int hosts() const;
 
   // A group of the ranks named, or of all if none is. All ranks of the world call it, in the same order; those that are
-  // not named get nothing. `backend`: shm, gloo, hosts or auto. Deterministic if the world or the caller asks for it.
+  // not named get nothing. `backend`: shm, gloo, ipc, nccl, hosts or auto. Deterministic if the world or the caller
+  // asks for it. `device`: where the numbers lie; a group of GPUs takes the host's as well.
   std::unique_ptr<ProcessGroup> make_group(const std::string& backend, const std::vector<int>& ranks = {},
-                                           bool deterministic = false);
+                                           bool deterministic = false, DeviceType device = DeviceType::cpu);
   struct Choice {
     std::string backend, why;
   };
   // Which it would be; refuses what cannot be.
-  Choice choose(const std::string& backend, const std::vector<int>& ranks = {}) const;
+  Choice choose(const std::string& backend, const std::vector<int>& ranks = {},
+                DeviceType device = DeviceType::cpu) const;
+
+  // By all ranks, once each has chosen its GPU: which it is, by rank.
+  void exchange_gpus();
+  const std::vector<std::string>& gpus() const { return gpus_; }  // UUIDs; empty before
+  bool share_a_gpu(const std::vector<int>& ranks = {}) const;     // some of them do
 
   // For what is not worth a collective, through the store, by all ranks in the same order: every rank's text, at rank 0
   // (nothing elsewhere); rank 0's text, everywhere; and nothing at all, but everybody has come.
@@ -55,12 +68,16 @@ class World {
   std::string next_key(const char* what);
   std::vector<int> ranks_of_host(int host) const;
   int ranks_a_host(const std::vector<int>& ranks) const;
+  bool on_one_host(const std::vector<int>& ranks) const;
+  std::unique_ptr<ProcessGroup> make_nccl(GroupSetting setting);
 
   RankInfo me_;
   WorldOptions options_;
   std::unique_ptr<Store> store_;
-  std::vector<int> hosts_;            // by rank
-  std::unique_ptr<HostMemory> host_;  // what this host's ranks share
+  std::vector<int> hosts_;  // by rank
+  std::vector<std::string> gpus_;
+  std::unique_ptr<HostMemory> host_;                    // what this host's ranks share
+  std::unique_ptr<cuda::RegisteredMemory> registered_;  // the same, for flags that GPUs set
   int64_t exchanges_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 
+#include "backend/process_group.h"
 #include "core/owned_call.h"
 #include "core/range.h"
 #include "ops/ops.h"
@@ -108,6 +109,7 @@ struct Communication {
     OwnedCall call;
     std::vector<Tensor> tensors;
     std::unique_ptr<Event> over;
+    bool takes_turns = false;  // then it is waited for by the count
   };
   explicit Communication(DeviceType device)
       : backend(backend_of(device)), stream(backend.create_stream(StreamRole::communication)), moment(device) {}
@@ -115,7 +117,8 @@ struct Communication {
   void* stream;
   Event moment;
   std::deque<Call> calls;
-  int64_t over = 0;  // calls that were waited for, and are no longer here
+  int64_t over = 0;           // calls that were waited for, and are no longer here
+  uint32_t* count = nullptr;  // of all calls that are over, on the device: Note [Taking turns]
 };
 // Never destroyed: a process that ends while a collective waits for others need not wait for it.
 template <DeviceType device> Communication& the_communication() {
@@ -139,6 +142,14 @@ void communicate(Kernel kernel, const KernelCall& k, const OpCall& call, DeviceT
   c.backend.wait(c.stream, c.moment.native());
   c.backend.submit(kernel, kept.call, {call.op.name, Range::current().id, true});
   c.backend.record(kept.over->native(), c.stream);
+  if (!k.attrs.as<CollectiveAttrs>().group->takes_turns()) return;
+  if (!c.count) {
+    c.count = static_cast<uint32_t*>(c.backend.allocate(sizeof *c.count));
+    check(c.count, "a collective: the device has no memory left");
+    c.backend.fill(c.count, 0, sizeof *c.count, c.stream);
+  }
+  kept.takes_turns = true;
+  c.backend.set_count(c.count, uint32_t(c.over + int64_t(c.calls.size())), c.stream);
 }
 
 void run_kernel(const OpCall& call, const Outputs& outputs, DeviceType device, uint32_t accumulate) {
@@ -260,9 +271,10 @@ void join_communication(DeviceType device, int64_t count) {
   Communication& c = communication_of(device);
   int64_t waited_for = std::min(count - c.over, int64_t(c.calls.size()));
   if (waited_for <= 0) return;
-  Event& over = *c.calls[size_t(waited_for - 1)].over;
-  c.backend.wait(current_stream(device), over.native());
-  if (device == DeviceType::cuda) over.wait();  // before what it uses goes
+  const Communication::Call& last = c.calls[size_t(waited_for - 1)];
+  void* stream = current_stream(device);
+  if (last.takes_turns) c.backend.wait_for_count(stream, c.count, uint32_t(c.over + waited_for));
+  else c.backend.wait(stream, last.over->native());
   c.calls.erase(c.calls.begin(), c.calls.begin() + waited_for);
   c.over += waited_for;
 }

@@ -88,7 +88,7 @@ DeviceTime device_time(const std::vector<Activity>& device) {
 
 bool is_communication(const Activity& a) {
   return a.kind == Activity::communication || a.name.starts_with("nccl") ||
-         a.name.find("ncclKernel") != std::string::npos;
+         a.name.find("ncclKernel") != std::string::npos || a.name.find("exchange_kernel") != std::string::npos;
 }
 
 Overlap communication_overlap(const std::vector<Activity>& device) {

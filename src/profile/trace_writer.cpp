@@ -95,7 +95,7 @@ const char* category_of(const Activity& a) {
 }
 
 std::string exported_name(const Activity& a) {
-  if (a.kind == Activity::communication) return a.name + "[ncclKernel]";
+  if (is_communication(a) && a.name.find("nccl") == std::string::npos) return a.name + "[ncclKernel]";
   const char* prefix = a.kind == Activity::copy ? "Memcpy" : a.kind == Activity::fill ? "Memset" : "";
   return a.name.starts_with(prefix) ? a.name : fmt::format("{} {}", prefix, a.name);
 }

@@ -8,8 +8,11 @@ namespace sinter {
 
 namespace {
 
-// Meta, which predicts, keeps it apart too: which cached block fits depends on what else is in its pool.
-void* pool_of(const TrainerOptions& o) { return o.group && o.device != DeviceType::cuda ? o.group->pool() : nullptr; }
+// Meta, which predicts, keeps it apart too: which cached block fits depends on what else is in its pool. A GPU's memory
+// is communicated wherever it lies.
+void* pool_of(const TrainerOptions& o) {
+  return o.group && target_of(o.device).type != DeviceType::cuda ? o.group->pool() : nullptr;
+}
 
 Parameters::Options parameter_options(const TrainerOptions& o) {
   bool sharded = o.shard.level != ShardLevel::none;
@@ -25,8 +28,6 @@ Trainer::Trainer(const ModelConfig& config, const TrainerOptions& options, const
     : options_(options), parameters_(parameter_options(options)) {
   validate(config);
   if (options.device != DeviceType::meta) check_supported(options.precision, target_of(options.device));
-  check(!options.group || options.group->size() == 1 || options.device != DeviceType::cuda,
-        "several ranks train on the CPU only; use device cpu, or no group");
   if (options_.compiled) {
     options_.compiled = with_attention(*options_.compiled, config.attention);
     // Gradients and parameters on their way between ranks are among a compiled step's own buffers.
@@ -116,7 +117,10 @@ void Trainer::make_what_lasts(Pass pass) {
 }
 
 Tensor Trainer::run(Pass pass, Part part, const Batch& batch, const Mark& mark) {
-  if (parallel_) parallel_->refresh();
+  if (parallel_) {
+    parallel_->group().throw_if_failed();
+    parallel_->refresh();
+  }
   if (!options_.compiled) return submit(pass, part, batch, mark);
   make_what_lasts(pass);
   auto& compiled = compiled_[size_t(pass)][part];
@@ -167,7 +171,9 @@ Tensor Trainer::run_eagerly(Pass pass, const Batch& batch) {
 
 double Trainer::step(std::span<const Batch> micro_batches, double learning_rate) {
   optimizer().set_learning_rate(learning_rate);
-  return item(run(Pass::step, micro_batches));
+  double loss = item(run(Pass::step, micro_batches));
+  if (parallel_) parallel_->group().throw_if_failed();
+  return loss;
 }
 
 compile::Graph Trainer::trace(Pass pass, const Batch& batch) {

@@ -23,8 +23,8 @@ bool chosen(int ordinal) {
 TEST(OneDevice, UntilItIsUsed) {
   pid_t child = fork();
   if (child == 0) {
-    int settled = settle_gpu(5);
-    bool good = settle_gpu(6) == settled && chosen(settled) && !chosen(settled + 1);
+    int settled = settle_gpu(5, 8);
+    bool good = settle_gpu(6, 8) == settled && chosen(settled) && !chosen(settled + 1);
     _exit(good ? 0 : 1);
   }
   int status = 0;
@@ -37,7 +37,7 @@ TEST(OneDevice, TheLastChoiceCounts) {
   pid_t child = fork();
   if (child == 0) {
     if (!chosen(7)) _exit(refused);
-    _exit(chosen(3) && settle_gpu(0) == 3 ? 0 : 1);
+    _exit(chosen(3) && settle_gpu(0, 8) == 3 ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);

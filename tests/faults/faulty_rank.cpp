@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "backend/device.h"
 #include "dist/data_parallel.h"
 #include "dist/world.h"
 #include "nn/transformer.h"
@@ -20,13 +21,27 @@ namespace {
 
 constexpr int64_t ctx = 16, vocab = 96;
 
+DeviceType device() {
+  const char* name = std::getenv("SINTER_TEST_DEVICE");
+  return name && std::string(name) == "cuda" ? DeviceType::cuda : DeviceType::cpu;
+}
+
 // What no compiler sees through.
 void segfault() {
   volatile int* nowhere = nullptr;
   *nowhere = 1;
 }
 
+// From here on others have so long: what came before is start-up.
+void say_when() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  std::printf("fails at %lld\n", (long long)(now.tv_sec * 1000 + now.tv_nsec / 1000000));
+  std::fflush(stdout);
+}
+
 void fail_now(const std::string& fault) {
+  say_when();
   if (fault == "kill") kill(getpid(), SIGKILL);
   if (fault == "segv") segfault();
   if (fault == "exit") std::_Exit(7);
@@ -49,11 +64,13 @@ int run(int argc, char** argv) {
   dist::World world(*me, options);
   std::printf("rank %d is process %d\n", me->rank, int(getpid()));
   std::fflush(stdout);
-  auto group = world.make_group(backend);
+  if (device() == DeviceType::cuda) prefer_gpu(me->local_rank);
+  auto group = world.make_group(backend, {}, false, device());
   ModelConfig c;
   c.name = "test", c.d_model = 32, c.d_ff = 64, c.layers = 2, c.heads = 2, c.kv_heads = 2, c.vocab = vocab, c.ctx = ctx;
   TrainerOptions o;
   o.group = group.get();
+  o.device = device();
   o.data_parallel.bucket_mb = 0.01;
   if (argc > 6) o.shard.level = shard_level_named(argv[6]);
   Trainer trainer(c, o, make_transformer);
@@ -68,16 +85,22 @@ int run(int argc, char** argv) {
     armed = bad && step == bad_step;
     // The others come later than this rank lives: it is inside a collective when it ends.
     if (fault == "inside" && step == bad_step) {
-      if (bad) std::thread([] { usleep(300000), kill(getpid(), SIGKILL); }).detach();
+      if (bad) std::thread([] { usleep(300000), say_when(), kill(getpid(), SIGKILL); }).detach();
       else usleep(700000);
     }
     if (bad && step == bad_step && fault == "mismatch") {
-      Tensor x = zeros({7}, DType::f32, DeviceType::cpu);
+      say_when();
+      Tensor x = zeros({7}, DType::f32, device());
       all_reduce(x, *group);
-      join_communication(DeviceType::cpu);
+      join_communication(device());
     }
-    if (bad && step == bad_step && fault == "diverge") trainer.parameters().entries()[2].value.data_as<float>()[0] += 1;
-    trainer.step(random_batch(2, ctx, vocab, uint64_t(step) * 100 + uint64_t(me->rank), DeviceType::cpu), 0.01);
+    if (bad && step == bad_step && fault == "diverge") {
+      say_when();
+      const auto& e = trainer.parameters().entries()[2];
+      trainer.parameters().load("master", e.name,
+                                add(cast(e.value, DType::f32), full(e.dims, 1, DType::f32, device())));
+    }
+    trainer.step(random_batch(2, ctx, vocab, uint64_t(step) * 100 + uint64_t(me->rank), device()), 0.01);
     if (fault == "diverge" && step % 2 == 0) dist::check_replicas(*group, trainer.parameters(), step);
   }
   std::printf("rank %d has finished\n", me->rank);

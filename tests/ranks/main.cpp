@@ -2,9 +2,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "dist/group.h"
+#include "ops/context.h"
 #include "ranks/world.h"
 
 namespace sinter {
@@ -14,7 +17,31 @@ dist::World* world = nullptr;
 
 dist::World& test_world() { return *world; }
 
+DeviceType test_device() {
+  static const DeviceType device = [] {
+    const char* name = std::getenv("SINTER_TEST_DEVICE");
+    return name && std::string(name) == "cuda" ? DeviceType::cuda : DeviceType::cpu;
+  }();
+  return device;
+}
+
+std::unique_ptr<ProcessGroup> test_group(const std::string& backend, const std::vector<int>& ranks,
+                                         bool deterministic) {
+  return test_world().make_group(backend, ranks, deterministic, test_device());
+}
+
+void wait_for(ProcessGroup& group, double seconds) {
+  if (test_device() == DeviceType::cpu) return;
+  synchronize(test_device());
+  for (int64_t begin = steady_ns(); double(steady_ns() - begin) / 1e9 < seconds; usleep(1000)) group.throw_if_failed();
+}
+
 std::vector<std::string> test_backends() {
+  if (test_device() == DeviceType::cuda) {
+    if (test_world().hosts() > 1) return {"hosts"};
+    return dist::nccl_missing_reason().empty() ? std::vector<std::string>{"ipc", "nccl", "shm"}
+                                               : std::vector<std::string>{"ipc", "shm"};
+  }
   if (test_world().hosts() > 1) return {"hosts", "gloo"};
   return dist::has_gloo() ? std::vector<std::string>{"shm", "gloo"} : std::vector<std::string>{"shm"};
 }
@@ -41,6 +68,7 @@ int main(int argc, char** argv) {
       delete listeners.Release(listeners.default_result_printer());
       listeners.Append(new Failures);
     }
+    if (sinter::test_device() == sinter::DeviceType::cuda) sinter::prefer_gpu(me->local_rank);
     sinter::dist::World w(*me, {.timeout_s = 60, .check_collectives = true});
     sinter::world = &w;
     return RUN_ALL_TESTS();

@@ -36,6 +36,7 @@ TrainerOptions options_of(const Setting& s, ProcessGroup* group) {
   o.optimizer = s.optimizer;
   o.group = group;
   o.shard = s.shard;
+  o.device = test_device();
   if (s.compiled) o.compiled = compile::CompileOptions{};
   return o;
 }
@@ -67,6 +68,24 @@ Trained train(const Setting& s, ProcessGroup* group, int64_t steps, int ranks) {
   return result;
 }
 
+// Data parallelism on the same ranks. A GPU's compiled step computes what eager's does, but not to the bit.
+class Reference {
+ public:
+  Reference(Setting s, ProcessGroup* group, int64_t steps, int ranks) {
+    for (bool compiled : {false, true}) {
+      s.compiled = compiled;
+      by_mode_[compiled] = train(s, group, steps, ranks);
+    }
+    if (test_device() == DeviceType::cpu) {
+      EXPECT_TRUE(by_mode_[0].values == by_mode_[1].values) << s.text();
+    }
+  }
+  const Trained& operator[](bool compiled) const { return by_mode_[compiled]; }
+
+ private:
+  Trained by_mode_[2];
+};
+
 // Each tensor by its own norm.
 void expect_close(const Trained& a, const Trained& b, double tolerance, const std::string& what) {
   ASSERT_EQ(a.values.size(), b.values.size()) << what;
@@ -84,21 +103,21 @@ void expect_close(const Trained& a, const Trained& b, double tolerance, const st
 TEST(Sharding, EveryLevelHasTheBitsOfDataParallelism) {
   dist::World& w = test_world();
   for (const std::string& backend : test_backends()) {
-    auto group = w.make_group(backend, {}, true);
+    auto group = test_group(backend, {}, true);
     for (auto [dtype, clips] : {std::pair{"fp32", false}, {"bf16", true}, {"fp16", false}}) {
       if (backend == "gloo" && dtype != std::string("bf16")) continue;  // what differs is the collectives
       Setting s;
       s.dtype = dtype;
       s.optimizer = make_adamw({{.learning_rate = 0.01, .max_norm = clips ? 0.05 : 0.0}});
-      Trained ddp = train(s, group.get(), 4, w.size());
+      Reference ddp(s, group.get(), 4, w.size());
       for (ShardLevel level : levels)
         for (bool compiled : {false, true}) {
           s.shard.level = level;
           s.compiled = compiled;
           Trained t = train(s, group.get(), 4, w.size());
           std::string what = backend + " " + s.text() + (clips ? " clipped" : "");
-          EXPECT_TRUE(t.values == ddp.values) << what;
-          EXPECT_EQ(t.losses, ddp.losses) << what;
+          EXPECT_TRUE(t.values == ddp[s.compiled].values) << what;
+          EXPECT_EQ(t.losses, ddp[s.compiled].losses) << what;
         }
     }
   }
@@ -106,15 +125,15 @@ TEST(Sharding, EveryLevelHasTheBitsOfDataParallelism) {
 
 TEST(Sharding, ParametersMayStayForTheBackwardPass) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   for (const char* dtype : {"fp32", "bf16"}) {
     Setting s;
     s.dtype = dtype;
-    Trained ddp = train(s, group.get(), 4, w.size());
+    Reference ddp(s, group.get(), 4, w.size());
     s.shard = {.level = ShardLevel::parameters, .reshard_after_forward = false};
     for (bool compiled : {false, true}) {
       s.compiled = compiled;
-      EXPECT_TRUE(train(s, group.get(), 4, w.size()).values == ddp.values) << s.text();
+      EXPECT_TRUE(train(s, group.get(), 4, w.size()).values == ddp[s.compiled].values) << s.text();
     }
   }
 }
@@ -123,12 +142,12 @@ TEST(Sharding, ParametersMayStayForTheBackwardPass) {
 // default each is reduced, which is another order of addition: the levels agree with each other.
 TEST(Sharding, Accumulation) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   Setting s;
   s.micro_batches = 3;
   s.optimizer = make_sgd({{.learning_rate = 0.1, .max_norm = 0.05}});
-  Trained ddp = train(s, group.get(), 3, w.size());
-  std::optional<Trained> reduced;
+  Reference ddp(s, group.get(), 3, w.size());
+  std::optional<Trained> reduced[2];
   for (ShardLevel level : levels)
     for (bool compiled : {false, true})
       for (bool unsharded : {false, true}) {
@@ -136,12 +155,13 @@ TEST(Sharding, Accumulation) {
         s.compiled = compiled;
         Trained t = train(s, group.get(), 3, w.size());
         if (unsharded || level < ShardLevel::gradients) {
-          EXPECT_TRUE(t.values == ddp.values) << s.text();
-          EXPECT_EQ(t.losses, ddp.losses) << s.text();
+          EXPECT_TRUE(t.values == ddp[s.compiled].values) << s.text();
+          EXPECT_EQ(t.losses, ddp[s.compiled].losses) << s.text();
         } else {
-          expect_close(t, ddp, 1e-6, s.text());
-          if (!reduced) reduced = t;
-          EXPECT_TRUE(t.values == reduced->values) << s.text();
+          expect_close(t, ddp[s.compiled], 1e-6, s.text());
+          auto& first = reduced[test_device() == DeviceType::cuda && s.compiled];
+          if (!first) first = t;
+          EXPECT_TRUE(t.values == first->values) << s.text();
         }
       }
 }
@@ -150,7 +170,7 @@ TEST(Sharding, Accumulation) {
 TEST(Sharding, EqualsOneProcessOnTheWholeBatch) {
   dist::World& w = test_world();
   for (const std::string& backend : test_backends()) {
-    auto group = w.make_group(backend);
+    auto group = test_group(backend);
     Setting s;
     s.optimizer = make_sgd({{.learning_rate = 0.1}});
     Trained alone = train(s, nullptr, 3, w.size());
@@ -165,18 +185,19 @@ TEST(Sharding, EqualsOneProcessOnTheWholeBatch) {
 TEST(Sharding, TiedAndFrozenParameters) {
   dist::World& w = test_world();
   for (const std::string& backend : test_backends()) {
-    auto group = w.make_group(backend, {}, true);
+    auto group = test_group(backend, {}, true);
     for (auto [dtype, frozen] : {std::pair{"fp32", "middle"}, {"bf16", ""}, {"bf16", "norm"}}) {
       Setting s;
       s.dtype = dtype;
       s.model = [frozen = frozen](const ModelConfig& c, Parameters& p) {
         return std::make_unique<TiedModel>(c, p, frozen);
       };
-      Trained ddp = train(s, group.get(), 3, w.size());
+      Reference ddp(s, group.get(), 3, w.size());
       for (ShardLevel level : levels)
         for (bool compiled : {false, true}) {
           s.shard.level = level, s.compiled = compiled;
-          EXPECT_TRUE(train(s, group.get(), 3, w.size()).values == ddp.values) << backend << " " << s.text();
+          EXPECT_TRUE(train(s, group.get(), 3, w.size()).values == ddp[s.compiled].values)
+              << backend << " " << s.text();
         }
     }
   }
@@ -184,7 +205,7 @@ TEST(Sharding, TiedAndFrozenParameters) {
 
 TEST(Sharding, ParametersWithoutGradientsAreNamed) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   for (ShardLevel level : levels) {
     Setting s;
     s.shard.level = level;
@@ -201,7 +222,7 @@ TEST(Sharding, ParametersWithoutGradientsAreNamed) {
 
 TEST(Sharding, SeedsMustAgree) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   Setting s;
   s.shard.level = ShardLevel::parameters;
   TrainerOptions o = options_of(s, group.get());
@@ -218,7 +239,7 @@ TEST(Sharding, SeedsMustAgree) {
 // What is loaded between steps reaches every rank's whole copies.
 TEST(Sharding, LoadedParametersAreGathered) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   for (const char* dtype : {"fp32", "bf16"})
     for (bool compiled : {false, true}) {
       std::optional<std::vector<double>> expected;
@@ -232,7 +253,7 @@ TEST(Sharding, LoadedParametersAreGathered) {
         for (int64_t step = 0; step < 3; ++step) {
           losses.push_back(trainer.step(sequences(step, w.rank() * per_rank, per_rank), 0.01));
           for (const char* name : {"layers.1.attn.k.weight", "embedding.weight", "norm.weight"}) {
-            Tensor values = empty(trainer.parameters().find(name).dims, DType::f32, DeviceType::cpu);
+            Tensor values = empty(trainer.parameters().find(name).dims, DType::f32, test_device());
             fill_normal(values, 7, uint64_t(step), 0.3);
             trainer.parameters().load("master", name, values);
           }
@@ -263,16 +284,16 @@ class CrossedModel : public Model {
 
 TEST(Sharding, ACallMayReadTwoUnits) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   for (const char* dtype : {"fp32", "bf16"}) {
     Setting s;
     s.dtype = dtype;
     s.model = [](const ModelConfig& c, Parameters& p) { return std::make_unique<CrossedModel>(c, p); };
-    Trained ddp = train(s, group.get(), 3, w.size());
+    Reference ddp(s, group.get(), 3, w.size());
     for (ShardLevel level : levels)
       for (bool compiled : {false, true}) {
         s.shard.level = level, s.compiled = compiled;
-        EXPECT_TRUE(train(s, group.get(), 3, w.size()).values == ddp.values) << s.text();
+        EXPECT_TRUE(train(s, group.get(), 3, w.size()).values == ddp[s.compiled].values) << s.text();
       }
   }
 }
@@ -280,7 +301,7 @@ TEST(Sharding, ACallMayReadTwoUnits) {
 // Passes of all kinds, micro-batches and batch sizes, in any order.
 TEST(Sharding, PassesMayFollowEachOtherInAnyOrder) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   for (const char* dtype : {"fp32", "bf16"})
     for (bool compiled : {false, true}) {
       std::optional<std::vector<double>> expected;
@@ -316,7 +337,7 @@ TEST(Sharding, PassesMayFollowEachOtherInAnyOrder) {
 
 TEST(Sharding, GradientsCanBeGathered) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   std::optional<std::vector<std::vector<double>>> expected;
   for (ShardLevel level : {ShardLevel::none, ShardLevel::broadcast, ShardLevel::optimizer, ShardLevel::gradients,
                            ShardLevel::parameters}) {
@@ -335,8 +356,9 @@ TEST(Sharding, GradientsCanBeGathered) {
 // it would be lost.
 TEST(Sharding, ChangesBehindItsBackAreRefused) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   Parameters::Options options;
+  options.device = test_device();
   options.shards = dist::shards_of({.level = ShardLevel::parameters}, *group);
   options.pool = group->pool();
   Parameters p(options);
@@ -355,10 +377,10 @@ TEST(Sharding, ChangesBehindItsBackAreRefused) {
     }
   };
   sharding.begin_pass();
-  Tensor x = full({4, 32}, 0.5, DType::f32, DeviceType::cpu);
+  Tensor x = full({4, 32}, 0.5, DType::f32, test_device());
   Tensor loss = mean(linear(linear(x, one), two));
-  p.load("master", "one", full({32, 32}, 1, DType::f32, DeviceType::cpu));
-  p.load("master", "two", full({32, 32}, 1, DType::f32, DeviceType::cpu));
+  p.load("master", "one", full({32, 32}, 1, DType::f32, test_device()));
+  p.load("master", "two", full({32, 32}, 1, DType::f32, test_device()));
   sharding.end_pass();
   sharding.begin_pass();
   sharding.begin_backward({});
@@ -373,8 +395,7 @@ TEST(Sharding, ChangesBehindItsBackAreRefused) {
 
 // What a rank takes is known before anything runs.
 TEST(Sharding, MemoryIsWhatWasPredicted) {
-  dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   for (auto [dtype, accumulate] : {std::pair{"fp32", int64_t(1)}, {"bf16", int64_t(1)}, {"bf16", int64_t(3)}})
     for (Mode mode : {Mode::eager, Mode::compiled})
       for (ShardLevel level : levels)
@@ -389,13 +410,13 @@ TEST(Sharding, MemoryIsWhatWasPredicted) {
           c.adamw.max_norm = 1;
           c.group = group.get();
           c.shard = {.level = level, .reshard_after_forward = !keeps};
-          plan::Prediction need = plan::predict(c, target_of(DeviceType::cpu), make_transformer);
-          CachingAllocator& allocator = allocator_of(DeviceType::cpu);
+          plan::Prediction need = plan::predict(c, target_of(test_device()), make_transformer);
+          CachingAllocator& allocator = allocator_of(test_device());
           allocator.release_cached();
           allocator.reset_peak();
           int64_t before = allocator.stats().allocated, peak = 0;
           {
-            Workload work(c, DeviceType::cpu, make_transformer);
+            Workload work(c, test_device(), make_transformer);
             for (int i = 0; i < 3; ++i) work.run();
             peak = allocator.stats().peak_allocated - before;
           }
@@ -408,10 +429,11 @@ TEST(Sharding, MemoryIsWhatWasPredicted) {
 // step, and what is loaded reaches the 16-bit copies.
 TEST(ShardedOptimizer, UnderMixedPrecision) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   std::vector<std::vector<double>> losses;
   for (ShardLevel level : {ShardLevel::none, ShardLevel::broadcast, ShardLevel::optimizer}) {
     Parameters::Options options;
+    options.device = test_device();
     options.compute = DType::bf16;
     options.shards = {level, w.rank(), w.size(), false};
     options.pool = group->pool();
@@ -421,12 +443,12 @@ TEST(ShardedOptimizer, UnderMixedPrecision) {
     p.begin_unit("m");
     Tensor m = p.add({"m", {32, 32}, Init::linear(32, 32)});
     p.allocate();
-    p.load("master", "m", full({32, 32}, 0.25, DType::f32, DeviceType::cpu));
+    p.load("master", "m", full({32, 32}, 0.25, DType::f32, test_device()));
     dist::ShardedOptimizer sharded(*group);
     std::optional<Sgd> plain;
     if (level == ShardLevel::none) plain.emplace(p, SgdOptions{{.learning_rate = 0.1}});
     else sharded.add(p, make_sgd({{.learning_rate = 0.1}}));
-    Tensor ids = from_vector<int64_t>({1, 2, 3, 4, 5, 6}, {6}, DeviceType::cpu);
+    Tensor ids = from_vector<int64_t>({1, 2, 3, 4, 5, 6}, {6}, test_device());
     std::vector<double>& all = losses.emplace_back();
     for (int step = 0; step < 5; ++step) {
       p.zero_grad();
@@ -439,7 +461,7 @@ TEST(ShardedOptimizer, UnderMixedPrecision) {
       if (plain) plain->step(0.1);
       else sharded.step(0.1);
       if (step != 2) continue;
-      p.load("master", "m", full({32, 32}, 0.5, DType::f32, DeviceType::cpu));
+      p.load("master", "m", full({32, 32}, 0.5, DType::f32, test_device()));
       if (!plain) sharded.refresh();
     }
     if (level == ShardLevel::none) continue;
@@ -460,7 +482,7 @@ TEST(ShardedOptimizer, UnderMixedPrecision) {
 // spec: any optimizer, any groups of parameters, also added later; ten steps of AdamW have the unsharded weights.
 TEST(ShardedOptimizer, WrapsOptimizersOfLoopsOfOnesOwn) {
   dist::World& w = test_world();
-  auto group = w.make_group("shm");
+  auto group = test_group();
   struct Layers {
     Parameters p;
     Tensor a, b;
@@ -474,12 +496,13 @@ TEST(ShardedOptimizer, WrapsOptimizersOfLoopsOfOnesOwn) {
     Tensor loss(const Tensor& x) const { return mean(square(linear(linear(x, a), b))); }
   };
   auto batch = [&](int64_t step, int rank) {
-    Tensor x = empty({8, 40}, DType::f32, DeviceType::cpu);
+    Tensor x = empty({8, 40}, DType::f32, test_device());
     fill_normal(x, uint64_t(step), uint64_t(rank), 1);
     return x;
   };
   for (ShardLevel level : {ShardLevel::broadcast, ShardLevel::optimizer}) {
     Parameters::Options options;
+    options.device = test_device();
     Layers plain1(options), plain2(options);
     options.shards = {level, w.rank(), w.size(), false};
     options.pool = group->pool();
@@ -501,7 +524,7 @@ TEST(ShardedOptimizer, WrapsOptimizersOfLoopsOfOnesOwn) {
       for (Layers* l : {&plain1, &plain2}) {
         l->p.zero_grad();
         for (int r = 0; r < w.size(); ++r)
-          backward(l->loss(batch(step, r)), full({}, 1.0 / w.size(), DType::f32, DeviceType::cpu));
+          backward(l->loss(batch(step, r)), full({}, 1.0 / w.size(), DType::f32, test_device()));
       }
       first.step(0.01);
       if (second) second->step(0.01);

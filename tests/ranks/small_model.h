@@ -2,6 +2,7 @@
 #pragma once
 #include "nn/transformer.h"
 #include "ops/ops.h"
+#include "ranks/world.h"
 #include "train/batch.h"
 
 namespace sinter {
@@ -13,6 +14,7 @@ inline ModelConfig small_model() {
   c.name = "test";
   c.d_model = 64, c.d_ff = 96, c.layers = 2, c.heads = 4, c.kv_heads = 4;
   c.vocab = vocab, c.ctx = ctx;
+  c.attention.deterministic = true;
   return c;
 }
 
@@ -24,7 +26,7 @@ inline Batch sequences(int64_t step, int64_t first, int64_t count) {
       tokens.push_back((step * 31 + s * 17 + t * t * 7 + 3) % vocab);
       targets.push_back((step * 13 + s * 29 + t * 11 + 5) % vocab);
     }
-  return batch_from_host(tokens, targets, count, ctx, vocab, DeviceType::cpu);
+  return batch_from_host(tokens, targets, count, ctx, vocab, test_device());
 }
 
 // A model whose embedding is also its head, and of which a parameter may be frozen.

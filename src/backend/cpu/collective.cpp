@@ -3,6 +3,7 @@
 
 namespace sinter::SINTER_CPU_ISA {
 
-void collective(const KernelCall& call) { run_collective(call); }
+// Done when it returns, whichever thread its stream is.
+void collective(const KernelCall& call) { run_collective(call, nullptr); }
 
 }  // namespace sinter::SINTER_CPU_ISA

@@ -3,6 +3,6 @@
 
 namespace sinter::cuda {
 
-void collective(const KernelCall& call) { run_collective(call); }
+void collective(const KernelCall& call) { run_collective(call, call.stream); }
 
 }  // namespace sinter::cuda

@@ -1,5 +1,6 @@
 // What the engine may ask of CUDA beyond DeviceBackend. No CUDA header here; no_cuda.cpp answers in builds without it.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -28,5 +29,11 @@ ProductTuning product_tuning();    // since it was last restarted; zeros without
 void restart_product_tuning();     // the counts, not the choices
 void set_product_tuning(bool on);  // off: the library's first guess is taken, and nothing timed
 bool product_tuning_is_on();
+
+void leave_gpu();  // gives back what this process holds there, which must not be used any more
+
+// Host memory that the GPU copies from and to without a detour; null when there is not enough, or no GPU.
+void* allocate_pinned(size_t bytes);
+void free_pinned(void* p);
 
 }  // namespace sinter

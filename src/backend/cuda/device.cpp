@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/exchange.cuh"
 #include "backend/cuda/fused.h"
 #include "backend/cuda/hopper.h"
 #include "backend/cuda/runtime.h"
@@ -90,7 +91,10 @@ class CudaBackend final : public DeviceBackend {
     check_cuda(e, "cudaMalloc");
     return p;
   }
-  void free(void* p) override { check_teardown(cudaFree(p), "cudaFree"); }
+  void free(void* p) override {
+    // What went wrong on the device before is what this reports, and the next call does too.
+    cuda::about_to_free(cuda::Memory(p, [](void* q) { cudaFree(q); }));
+  }
   int64_t free_bytes() const override { return cuda_memory().free; }
 
   // Non-blocking: no implicit order with the legacy default stream.
@@ -115,6 +119,8 @@ class CudaBackend final : public DeviceBackend {
   void wait(void* s, void* e) override {
     check_cuda(cudaStreamWaitEvent(as_stream(s), as_event(e), 0), "cudaStreamWaitEvent");
   }
+  void set_count(uint32_t* count, uint32_t value, void* s) override { cuda::set_count(count, value, s); }
+  void wait_for_count(void* s, uint32_t* count, uint32_t least) override { cuda::wait_for_count(s, count, least); }
   void synchronize_event(void* e) override { check_cuda(cudaEventSynchronize(as_event(e)), "cudaEventSynchronize"); }
   double elapsed_ms(void* begin, void* end) override {
     float ms = 0;
@@ -206,7 +212,7 @@ Search find_gpu() {
     return {nullptr, std::string("CUDA does not start: ") + cudaGetErrorName(e) + " (" + cudaGetErrorString(e) + ")"};
 
   bool has_current = cudaGetDevice(&current) == cudaSuccess;
-  int device = settle_gpu(current);
+  int device = settle_gpu(current, count);
   if (device >= count) return {nullptr, "this machine shows " + gpus_text(count)};
   cudaDeviceProp p;
   if (!has_current || cudaGetDeviceProperties(&p, device) != cudaSuccess || cudaSetDevice(device) != cudaSuccess) {
@@ -230,8 +236,10 @@ Search find_gpu() {
   return {new CudaBackend(p, device), {}, device};
 }
 
+bool has_searched = false;
+
 const Search& search() {
-  static const Search s = find_gpu();
+  static const Search s = (has_searched = true, find_gpu());
   return s;
 }
 
@@ -247,6 +255,22 @@ DeviceBackend* cuda_backend() {
   return s.backend;
 }
 const char* cuda_missing_reason() { return search().reason.c_str(); }
+
+void leave_gpu() {
+  if (has_searched && cuda_backend()) cudaDeviceReset();
+}
+
+void* allocate_pinned(size_t bytes) {
+  void* p = nullptr;
+  if (cuda_backend() && cudaHostAlloc(&p, bytes, cudaHostAllocPortable) != cudaSuccess) {
+    cudaGetLastError();
+    p = nullptr;
+  }
+  return p;
+}
+void free_pinned(void* p) {
+  if (p) check_teardown(cudaFreeHost(p), "cudaFreeHost");
+}
 
 CudaMemory cuda_memory() {
   size_t free = 0, total = 0;
