@@ -11,6 +11,7 @@
 #include "cli/misuse.h"
 #include "core/error.h"
 #include "lab/machine.h"
+#include "lab/ranks.h"
 #include "nn/transformer.h"
 #include "system/build_info.h"
 #include "system/json.h"
@@ -165,6 +166,7 @@ int parse_and_run(int argc, char** argv, const lab::Program& program) {
 int run(int argc, char** argv, const lab::Program& program) {
   set_up_streams();
   try {
+    lab::prefer_gpu_of_rank();
     return parse_and_run(argc, argv, program);
   } catch (const Error& e) {
     return complain(e.what(), e.kind());

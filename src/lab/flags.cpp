@@ -24,7 +24,8 @@ std::string flag_named(const std::string& field) {
 
 void add_device_flag(Flags& flags, std::optional<std::string>& device, const std::string& group) {
   flags.add("--device", device, "cpu|cuda|cuda:N",
-            "where to run; cuda is the first GPU, cuda:0, and cuda:1 the second (default: cuda if there is a GPU)",
+            "where to run; cuda is the first GPU, of several ranks each the one at its place; cuda:1 is the second "
+            "(default: cuda if there is a GPU)",
             group);
 }
 
@@ -37,7 +38,7 @@ std::string chosen_device(const std::optional<std::string>& flag) {
   check(kind != "cpu", "--device {}: there is one CPU; choose cpu, and --threads for how much of it", *flag);
   check(kind == "cuda" && digits, "--device {}: unknown; choose cpu, cuda, or a GPU by its number: cuda:0, cuda:1, …",
         *flag);
-  choose_gpu(value_of<int>("--device", ordinal));
+  if (colon != std::string::npos) choose_gpu(value_of<int>("--device", ordinal));
   return "cuda";
 }
 

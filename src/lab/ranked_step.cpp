@@ -6,6 +6,7 @@
 
 #include "backend/cpu/thread_pool.h"
 #include "core/clock.h"
+#include "dist/mps.h"
 #include "ops/ops.h"
 #include "profile/profiler.h"
 #include "system/files.h"
@@ -19,11 +20,12 @@ namespace fs = std::filesystem;
 
 constexpr int64_t recorded_steps = 2;
 
-std::shared_ptr<Ranks> make_ranks(dist::World& world, const std::string& backend, int64_t count) {
+std::shared_ptr<Ranks> make_ranks(dist::World& world, const std::string& backend, int64_t count, DeviceType device) {
   std::vector<int> ranks;
   for (int r = 0; r < int(count); ++r) ranks.push_back(r);
-  auto made = std::make_shared<Ranks>(Ranks{world, count, world.choose(backend, ranks), nullptr});
-  made->group = world.make_group(backend, ranks);
+  auto made = std::make_shared<Ranks>(Ranks{world, count, world.choose(backend, ranks, device), {}, nullptr});
+  made->group = world.make_group(backend, ranks, false, device);
+  if (device == DeviceType::cuda) made->share_a_gpu = world.share_a_gpu(ranks);
   return made;
 }
 
@@ -50,7 +52,9 @@ void add_ranked_flags(Flags& flags, ModelFlags& model, RankedOptions& o, OutputO
   model.declare(flags, {"pass", "no_tune"});
   add_rank_flags(flags, o.ranks);
   flags.add("--backend", o.backend, "NAME",
-            "shm, gloo, hosts (shm inside, gloo between), or auto: what suits where the ranks are", "Ranks");
+            "shm, gloo; on GPUs ipc, nccl too; hosts (one of them inside, one between); or auto: what suits where the "
+            "ranks are",
+            "Ranks");
   flags.add("--turns", o.turns, "N", "what is compared is measured in so many turns (default 2)", "Run");
   flags.add("--trace", o.trace, "DIR", "write a trace for each case and rank, in Kineto's format", "Output");
   add_output_flags(flags, output, Plot::yes);
@@ -97,6 +101,7 @@ bool RankedCase::run(const Turn& turn, Progress& progress) {
   bool last = turn.index + 1 == turn.count, going = true;
   RankSteps mine;
   mine.rank = world.rank(), mine.host = world.host_of(world.rank());
+  if (run_.device == DeviceType::cuda) mine.device_uuid = backend_of(run_.device).info().uuid;
   if (ranks_->group) try {
       going = measure(turn.share(run_.steps), last, mine, progress);
     } catch (const Error& e) {
@@ -130,7 +135,7 @@ Json RankedCase::complete_row() {
   RankedResult& r = result();
   r.run = run_;
   r.ranks = ranks_->count, r.threads = cpu::threads();
-  r.backend = ranks_->choice.backend, r.backend_why = ranks_->choice.why;
+  r.backend = ranks_->choice.backend, r.backend_why = ranks_->choice.why, r.share_a_gpu = ranks_->share_a_gpu;
   return row();
 }
 
@@ -156,6 +161,7 @@ bool RankedCase::measure(int64_t timed, bool last, RankSteps& mine, Progress& pr
     ranks_->world.begin_step(++step);
     work.run([&](Phase phase) { phase_ended(phase); });
     synchronize(run_.device);
+    if (ranks_->group) ranks_->group->throw_if_failed();
     stepped(work, step);
   };
   for (int64_t i = 0; i < run_.warmup + timed; ++i) {
@@ -221,9 +227,7 @@ int bench_ranked(const RankedBench& bench, RankedOptions o, const OutputOptions&
   dist::check_backend(o.backend);
   check(o.turns >= 1 && o.turns <= 1000, "--turns must be between 1 and 1000, not {}", o.turns);
   fill_in(o.ranks);
-  if (!o.sweep.device) o.sweep.device = "cpu";
-  check(*o.sweep.device == "cpu", "--device {}: ranks run on the CPU; leave it out, or use --device cpu",
-        *o.sweep.device);
+  if (!o.sweep.device) o.sweep.device = default_device();
   if (!o.sweep.threads) divide_threads(o.ranks);
   set_up_process(o.sweep);
   o.sweep = with_defaults(o.sweep);
@@ -238,9 +242,10 @@ int bench_ranked(const RankedBench& bench, RankedOptions o, const OutputOptions&
     Experiment e{bench.command, to_json(o.sweep), runs[0].device};
     e.config["ranks"] = o.ranks.ranks;
     e.config["backend"] = o.backend;
+    if (runs[0].device == DeviceType::cuda) e.config["mps"] = dist::mps_runs();
     e.config.update(bench.config);
     std::vector<std::shared_ptr<Ranks>> all;
-    for (int64_t count : o.ranks.ranks) all.push_back(make_ranks(world, o.backend, count));
+    for (int64_t count : o.ranks.ranks) all.push_back(make_ranks(world, o.backend, count, runs[0].device));
     for (const MeasuredRun& run : runs)
       for (const auto& ranks : all) {
         Group& g = e.groups.emplace_back();
@@ -249,7 +254,7 @@ int bench_ranked(const RankedBench& bench, RankedOptions o, const OutputOptions&
       }
     e.before = [&](Progress& progress) {
       for (const auto& ranks : all)
-        if (bench.before) bench.before(*ranks, progress);
+        if (bench.before) bench.before(*ranks, runs[0].device, progress);
     };
     return run(world, e, output);
   });

@@ -25,6 +25,7 @@ struct Ranks {
   dist::World& world;
   int64_t count;
   dist::World::Choice choice;
+  std::optional<bool> share_a_gpu;  // where they are on GPUs
   std::unique_ptr<ProcessGroup> group;
 };
 
@@ -69,6 +70,7 @@ struct RankSteps : RankTimes {
 struct RankedResult {
   MeasuredRun run;
   std::string backend, backend_why;
+  std::optional<bool> share_a_gpu;  // some of the ranks do: not what as many GPUs would take
   int64_t ranks = 1, threads = 1;
   std::string status = "ok", reason;
   std::vector<double> samples_ms;  // of each step, the slowest rank's
@@ -86,6 +88,7 @@ struct RankedResult {
     f("threads", self.threads);
     f("backend", self.backend);
     f("backend_why", self.backend_why);
+    f("share_a_gpu", self.share_a_gpu);
     MeasuredRun::fields(self.run, f);
     f("status", self.status);
     f("reason", self.reason);
@@ -153,7 +156,8 @@ struct RankedBench {
   std::string command;
   Json config = {};  // of its own flags
   std::function<void(const MeasuredRun& run, const std::shared_ptr<Ranks>& ranks, Group& group)> add_cases = {};
-  std::function<void(Ranks& ranks, Progress& progress)> before = {};  // once for each number of ranks
+  std::function<void(Ranks& ranks, DeviceType device, Progress& progress)> before =
+      {};  // once for each number of ranks
 };
 // Checks the options, starts the ranks if need be, and runs it. Returns the exit code.
 int bench_ranked(const RankedBench& bench, RankedOptions options, const OutputOptions& output);

@@ -1,5 +1,6 @@
 #include "lab/ranked_view.h"
 
+#include <algorithm>
 #include <set>
 
 #include "lab/config_text.h"
@@ -25,7 +26,12 @@ std::vector<std::string> ranked_preamble(const Json& record) {
                     r.value("backend_why", "?"));
     if (said.insert(line).second) lines.push_back(line);
   }
-  lines.emplace_back("Ranks share this host's cores and memory: not a scaling result.");
+  const Json& results = record.at("results");
+  bool gpus = std::any_of(results.begin(), results.end(), [](const Json& r) { return r.contains("share_a_gpu"); });
+  bool share = std::any_of(results.begin(), results.end(), [](const Json& r) { return r.value("share_a_gpu", false); });
+  bool mps = record.value("config", Json::object()).value("mps", false);
+  if (share) lines.push_back(fmt::format("Ranks share a device{}: not a scaling result.", mps ? " under MPS" : ""));
+  else if (!gpus) lines.emplace_back("Ranks share this host's cores and memory: not a scaling result.");
   for (const Json& n : record.value("notes", Json::array())) lines.push_back("note: " + n.get<std::string>());
   return lines;
 }

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "backend/cpu/thread_pool.h"
+#include "backend/cuda/cuda.h"
+#include "backend/device.h"
 #include "core/check.h"
 #include "dist/launcher.h"
 #include "system/host.h"
@@ -27,12 +29,14 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-int launch(int64_t ranks) {
+int launch(int64_t ranks, bool mps) {
   dist::LaunchOptions o;
   o.ranks = int(ranks);
+  o.mps = mps;
   o.command = own_arguments();
   o.command[0] = "sinter";
   o.program = own_executable();
+  leave_gpu();
   o.interrupted_grace_s = 60;  // they end their step, and rank 0 writes what is finished
   return dist::launch(o);
 }
@@ -52,7 +56,10 @@ void add_rank_flags(Flags& flags, RankOptions& o, int alone) {
             fmt::format("how many processes (default {}; in a launched job all of its ranks)", alone), group);
   flags.add("--timeout", o.timeout, "SECONDS", "how long a collective waits for other ranks (default 60)", group);
   flags.add_switch("--check-collectives", o.check_collectives,
-                   "compare what ranks are about to do before each collective (shm always does)", group);
+                   "compare what ranks are about to do before each collective (shm and ipc always do)", group);
+  flags.add_switch("--mps", o.mps,
+                   "ranks that share a GPU run on it at the same time (NVIDIA's MPS); a fault of one then ends all",
+                   group);
   auto by_hand = [&](const char* flag, const char* type, const char* help) {
     flags.add(flag, o.started_by_hand[flag], type, help, "Ranks started by hand");
   };
@@ -65,6 +72,7 @@ void add_rank_flags(Flags& flags, RankOptions& o, int alone) {
 void fill_in(RankOptions& o, int alone) {
   constexpr int64_t most = 1024;
   std::optional<dist::RankInfo> rank = this_rank(o);
+  if (rank) prefer_gpu(rank->local_rank);
   if (o.ranks.empty()) o.ranks = {rank ? rank->size : alone};
   for (int64_t n : o.ranks) {
     check(n >= 1 && n <= most, "--ranks must be between 1 and {}, not {}", most, n);
@@ -78,6 +86,12 @@ void fill_in(RankOptions& o, int alone) {
 bool is_first_rank(const RankOptions& o) {
   std::optional<dist::RankInfo> rank = this_rank(o);
   return !rank || rank->rank == 0;
+}
+
+// Variables that make no sense are refused where ranks are asked for.
+void prefer_gpu_of_rank() try {
+  if (auto rank = dist::rank_from(dist::process_environment())) prefer_gpu(rank->local_rank);
+} catch (const Error&) {
 }
 
 // One whose affinity leaves it some of the cores has its share already.
@@ -99,7 +113,7 @@ void end_rank(const Error& e) {
 
 int on_ranks(const RankOptions& o, const std::function<int(dist::World&)>& work) {
   std::optional<dist::RankInfo> rank = this_rank(o);
-  if (!rank) return launch(*std::max_element(o.ranks.begin(), o.ranks.end()));
+  if (!rank) return launch(*std::max_element(o.ranks.begin(), o.ranks.end()), o.mps);
   dist::World world(*rank, {o.timeout, o.check_collectives, o.deterministic});
   try {
     int code = work(world);
@@ -120,8 +134,11 @@ int run(dist::World& world, Experiment& experiment, const OutputOptions& output)
 plan::Fit fit_on(dist::World& world, int64_t count, DeviceType device, const std::optional<plan::Prediction>& need) {
   plan::Fit mine{true, 0, "", ""};
   if (need) {
-    int64_t here = 0;  // ranks that share this host
-    for (int r = 0; r < int(count); ++r) here += world.host_of(r) == world.host_of(world.rank());
+    int64_t here = 0;  // ranks that share this host's memory, or this GPU's
+    bool gpu = device == DeviceType::cuda;
+    for (int r = 0; r < int(count); ++r)
+      here += gpu ? world.gpus()[size_t(r)] == world.gpus()[size_t(world.rank())]
+                  : world.host_of(r) == world.host_of(world.rank());
     int64_t free = std::min(backend_of(device).free_bytes() / here, allocator_of(device).free_bytes());
     mine = plan::fit_of(*need, free);
   }

@@ -18,6 +18,7 @@ struct RankOptions {
   double timeout = 60;                                 // seconds that a collective waits for other ranks
   bool check_collectives = false;                      // every backend compares what ranks are about to do
   bool deterministic = false;                          // every backend adds in a fixed order
+  bool mps = false;                                    // those we launch share a GPU at the same time
   std::map<std::string, std::string> started_by_hand;  // --rank, --world-size, …, by flag; empty where not given
 };
 // All but --deterministic, which other flags may bring. `alone`: how many ranks there are if nothing says so.
@@ -29,6 +30,9 @@ void fill_in(RankOptions& options, int alone = 2);
 std::optional<dist::RankInfo> this_rank(const RankOptions& options);
 // Rank 0, or the process that is about to launch the ranks: who checks what need not be checked twice.
 bool is_first_rank(const RankOptions& options);
+
+// Ranks that a launcher has started take the GPUs of their host in turn. Before a GPU is used.
+void prefer_gpu_of_rank();
 
 // A rank that no launcher of ours has told how many threads to use takes its share of the host's cores.
 void divide_threads(const RankOptions& options);

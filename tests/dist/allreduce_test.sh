@@ -110,7 +110,7 @@ refused '--ranks must be between 1 and 1024, not 0' --ranks 0
 refused '--ranks must be between 1 and 1024, not 5000' --ranks 2,5000
 refused '--mb must be positive' --mb 0
 refused '--mb must be positive' --mb 1,-3
-refused '--backend mpi: unknown; choose auto, shm, gloo or hosts' --backend shm,mpi
+refused '--backend mpi: unknown; choose auto, shm, gloo, ipc, nccl, hosts' --backend shm,mpi
 refused '--dtype fp8: unknown' --dtype fp8
 refused 'use fp32' --ranks 300 --dtype bf16
 refused '--steps' --steps 0

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "dist/group.h"
+#include "dist/mps.h"
 #include "lab/allreduce/pattern.h"
 #include "lab/peer_script.h"
 #include "ops/context.h"
@@ -31,18 +32,19 @@ DType dtype_named(const std::string& name) {
 // Made once each, by all ranks of the world in the same order.
 class Groups {
  public:
-  explicit Groups(dist::World& world) : world(world) {}
+  Groups(dist::World& world, DeviceType device) : world(world), device(device) {}
   // Null where this rank does not belong to it.
   ProcessGroup* get(const std::string& backend, int64_t ranks) {
     auto [at, is_new] = groups_.try_emplace({backend, ranks});
     if (is_new) {
       std::vector<int> first(size_t(ranks), 0);
       std::iota(first.begin(), first.end(), 0);
-      at->second = world.make_group(backend, first);
+      at->second = world.make_group(backend, first, false, device);
     }
     return at->second.get();
   }
   dist::World& world;
+  const DeviceType device;
 
  private:
   std::map<std::pair<std::string, int64_t>, std::unique_ptr<ProcessGroup>> groups_;
@@ -58,7 +60,8 @@ class AllReduceCase : public Case {
   plan::Fit fit() override {
     int64_t here = 0;  // ranks of this host
     for (int r = 0; r < config_.ranks; ++r) here += world_.host_of(r) == world_.host_of(world_.rank());
-    need_ = here * (config_.bytes + aside_bytes);
+    // On GPUs the host holds what is checked, and for some backends what is on its way.
+    need_ = here * ((groups_.device == DeviceType::cpu ? 1 : 3) * config_.bytes + aside_bytes);
     int64_t free = host_free_bytes();
     std::string why = first_of_all(
         world_, need_ <= free ? ""
@@ -84,7 +87,7 @@ class AllReduceCase : public Case {
       Tensor buffer = memory_for(group);
       measure(group, buffer, turn, progress);
     }
-    allocator_of(DeviceType::cpu).release_cached();
+    allocator_of(groups_.device).release_cached();
     collect();
     return true;
   }
@@ -106,8 +109,8 @@ class AllReduceCase : public Case {
     try {
       void* pool = group ? group->pool() : nullptr;
       Dims dims{config_.elements()};
-      if (pool) buffer = empty_in_pool(dims, config_.dtype, DeviceType::cpu, pool);
-      else if (group) buffer = empty(dims, config_.dtype, DeviceType::cpu);
+      if (pool) buffer = empty_in_pool(dims, config_.dtype, groups_.device, pool);
+      else if (group) buffer = empty(dims, config_.dtype, groups_.device);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::memory) throw;
       why = e.what();
@@ -144,15 +147,25 @@ class AllReduceCase : public Case {
 
   void run_once(ProcessGroup& group, const Tensor& buffer, bool timed) {
     Pattern pattern(config_.dtype, group.size(), group.rank(), runs_++);
-    pattern.fill(buffer.data(), config_.elements());
+    bool gpu = groups_.device == DeviceType::cuda;
+    DeviceBackend& device = backend_of(groups_.device);
+    void* stream = current_stream(groups_.device);
+    auto bytes = size_t(config_.bytes);
+    if (gpu) host_.resize(bytes);
+    void* numbers = gpu ? host_.data() : buffer.data();
+    pattern.fill(numbers, config_.elements());
+    if (gpu) device.copy_from_host(buffer.data(), numbers, bytes, stream), device.synchronize(stream);
     meet(group);
     int64_t begin = steady_ns();
     group.run({CollectiveKind::all_reduce, ReduceKind::sum, config_.dtype, 0, config_.elements()}, buffer.data(),
-              buffer.data(), nullptr);
+              buffer.data(), stream);
+    device.synchronize(stream);
     double ms = ms_since(begin);
+    group.throw_if_failed();
     meet(group);  // or one that is still timed would have to share a core with one that checks
     if (timed) mine_.samples_ms.push_back(ms);
-    if (std::string wrong = pattern.fault(buffer.data(), config_.elements()); !wrong.empty() && mine_.wrong.empty())
+    if (gpu) device.copy_to_host(numbers, buffer.data(), bytes, stream);
+    if (std::string wrong = pattern.fault(numbers, config_.elements()); !wrong.empty() && mine_.wrong.empty())
       mine_.wrong = fmt::format("rank {}, run {}: {}", group.rank(), runs_, wrong);
   }
 
@@ -167,6 +180,7 @@ class AllReduceCase : public Case {
       Json theirs = Json::parse(all[r]);
       by_rank_[r].rank = int64_t(r);
       by_rank_[r].host = world_.host_of(int(r));
+      if (!world_.gpus().empty()) by_rank_[r].device_uuid = world_.gpus()[r];
       for (double ms : theirs["samples_ms"]) by_rank_[r].samples_ms.push_back(ms);
       if (wrong_.empty()) wrong_ = theirs["wrong"];
     }
@@ -177,6 +191,7 @@ class AllReduceCase : public Case {
   Groups& groups_;
   dist::World& world_;
   int64_t need_ = 0, runs_ = 0;
+  std::vector<char> host_;  // of a buffer on a GPU: what goes there, and comes back to be checked
   struct {
     std::vector<double> samples_ms;
     std::string wrong;  // the first wrong sum
@@ -261,7 +276,7 @@ bool comparable(const AllReduceConfig& a, const AllReduceConfig& b) {
 void check_options(const AllReduceOptions& o) {
   for (double mb : o.mb) check(mb > 0 && mb <= 1e9, "--mb must be positive and at most 10⁹, not {}", mb);
   for (const std::string& b : o.backend) {
-    check(b != "auto", "--backend auto: name what is to be compared, shm or gloo; the default is all there is");
+    check(b != "auto" && b != "hosts", "--backend {}: name what is to be compared; the default is all there is", b);
     dist::check_backend(b);
   }
   for (const std::string& t : o.dtype)
@@ -276,13 +291,21 @@ void check_options(const AllReduceOptions& o) {
 
 int bench_allreduce(dist::World& world, const AllReduceOptions& given, const OutputOptions& output) {
   AllReduceOptions o = given;
-  if (o.backend.empty() && world.hosts() == 1) o.backend.push_back("shm");
-  if (o.backend.empty() || (given.backend.empty() && dist::has_gloo())) o.backend.push_back("gloo");
-  for (const std::string& b : o.backend) world.choose(b);  // refuses what these ranks cannot do
+  DeviceType device = device_named(o.device.value_or("cpu"));
+  bool gpu = device == DeviceType::cuda;
+  if (gpu) world.exchange_gpus();
+  if (given.backend.empty()) {
+    if (gpu && world.hosts() == 1) o.backend.push_back("ipc");
+    if (gpu && dist::nccl_missing_reason().empty()) o.backend.push_back("nccl");
+    if (world.hosts() == 1) o.backend.push_back("shm");
+    if (dist::has_gloo() || o.backend.empty()) o.backend.push_back("gloo");
+  }
+  for (const std::string& b : o.backend) world.choose(b, {}, device);  // refuses what these ranks cannot do
   Experiment e{"bench allreduce",
                {{"ranks", o.ranks.ranks},
                 {"mb", o.mb},
                 {"backend", o.backend},
+                {"device", name_of(device)},
                 {"dtype", o.dtype},
                 {"warmup", o.warmup},
                 {"steps", o.steps},
@@ -293,8 +316,10 @@ int bench_allreduce(dist::World& world, const AllReduceOptions& given, const Out
                 {"launcher", world.me().launcher},
                 {"world", world.size()},
                 {"hosts", world.hosts()},
-                {"cores", host_cores()}}};
-  Groups groups(world);
+                {"cores", host_cores()}},
+               device};
+  if (gpu) e.config["share_a_gpu"] = world.share_a_gpu(), e.config["mps"] = dist::mps_runs();
+  Groups groups(world, device);
   e.groups = groups_of(configs_of(o), comparable, [&](const AllReduceConfig& c) -> std::unique_ptr<Case> {
     if (c.backend == "torch-gloo") return std::make_unique<TorchGlooCase>(c, o, world);
     return std::make_unique<AllReduceCase>(c, o, groups);

@@ -9,6 +9,7 @@ struct AllReduceOptions {
   RankOptions ranks;
   std::vector<double> mb = {1, 10, 100};  // 10⁶ bytes
   std::vector<std::string> backend;       // empty: all that this build and these ranks have
+  std::optional<std::string> device;      // where the buffers lie
   std::vector<std::string> dtype = {"fp32"};
   int64_t warmup = 2, steps = 20;
   double seconds = 3;  // of a case: then no more runs are made, but some in any case

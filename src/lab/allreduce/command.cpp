@@ -19,6 +19,7 @@ Examples:
   sinter bench allreduce --mb 25 --dtype fp32,bf16 --backend gloo --deterministic
   sinter bench allreduce --ranks 2,4 --mb 10,100 --peer torch-gloo --turns 10
   sinter launch -n 4 -- bench allreduce --json curve.json      the ranks of a job
+  sinter bench allreduce --device cuda --ranks 2,4 --mb 1,10,100   ranks on GPUs, which may share one
   mpirun -n 4 sinter bench allreduce
   sinter bench allreduce --rank 0 --world-size 2 --master-port 29500  and --rank 1 beside it)";
 
@@ -32,6 +33,7 @@ int run(Given& g) {
   fill_in(g.bench.ranks);
   check(g.peer.empty() || g.peer == "torch-gloo", "--peer {}: unknown; choose torch-gloo", g.peer);
   g.bench.torch = !g.peer.empty();
+  g.bench.device = chosen_device(g.bench.device);
   check_options(g.bench);
   if (is_first_rank(g.bench.ranks)) check_output(g.output);  // before anything is launched
   return on_ranks(g.bench.ranks, [&](dist::World& world) { return bench_allreduce(world, g.bench, g.output); });
@@ -44,8 +46,10 @@ Command::Run declare(Flags& flags, const Program&) {
   flags.add("--mb", b.mb, "X,..", "size of the buffer, in 10⁶ bytes (default 1,10,100)", what);
   flags.add("--dtype", b.dtype, "NAME,..", "fp32, bf16, fp16: of its numbers (default fp32)", what);
   add_rank_flags(flags, b.ranks);
+  add_device_flag(flags, b.device, "Ranks");
   flags.add("--backend", b.backend, "NAME,..",
-            "shm (memory that ranks of a host share), gloo (TCP) (default: all that this build and these ranks have)",
+            "shm (memory that ranks of a host share), gloo (TCP); for GPUs also ipc (their memory, mapped), nccl; shm "
+            "and gloo then copy to the host and back (default: all that this build and these ranks have)",
             "Ranks");
   flags.add_switch("--deterministic", b.ranks.deterministic, "gloo adds in the order of ranks too, as shm does",
                    "Ranks");
@@ -64,8 +68,8 @@ Command::Run declare(Flags& flags, const Program&) {
 }  // namespace
 
 std::vector<Command> allreduce_commands() {
-  return {{"bench allreduce", "time the sum of a buffer over ranks, through shared memory and through gloo", examples,
-           declare, bench_allreduce_view}};
+  return {{"bench allreduce", "time the sum of a buffer over ranks, through every backend there is", examples, declare,
+           bench_allreduce_view}};
 }
 
 }  // namespace sinter::lab

@@ -131,10 +131,14 @@ View bench_allreduce_view(const Json& record) {
   const Json &config = record.at("config"), &results = record.at("results");
   v.preamble = machine_lines(record.at("machine"));
   int hosts = config.value("hosts", 1);
-  v.preamble.push_back(fmt::format(
-      "ranks: {} on {} host{} with {} cores ({}); a collective runs on one thread of each{}", config.value("world", 0),
-      hosts, hosts == 1 ? "" : "s", config.value("cores", 0), config.value("launcher", "?"),
-      config.value("deterministic", false) ? "; gloo adds in their order too" : ""));
+  bool gpus = config.contains("share_a_gpu");
+  v.preamble.push_back(fmt::format("ranks: {} on {} host{} with {} cores ({}); {}{}", config.value("world", 0), hosts,
+                                   hosts == 1 ? "" : "s", config.value("cores", 0), config.value("launcher", "?"),
+                                   gpus ? "numbers lie on GPUs" : "a collective runs on one thread of each",
+                                   config.value("deterministic", false) ? "; gloo adds in their order too" : ""));
+  if (config.value("share_a_gpu", false))
+    v.preamble.push_back(
+        fmt::format("Ranks share a device{}: not a scaling result.", config.value("mps", false) ? " under MPS" : ""));
   for (const Json& n : record.value("notes", Json::array())) v.preamble.push_back("note: " + n.get<std::string>());
   v.tables.push_back(times_table(results));
   if (Table t = fits_table(record); !t.rows.empty()) v.tables.push_back(std::move(t));

@@ -19,16 +19,18 @@ struct AllReduceRate {
 using Rates = std::map<int64_t, AllReduceRate>;  // by the number of ranks
 
 // As a step makes it: on the communication stream, and waited for.
-double all_reduce_seconds(ProcessGroup& group, int64_t bytes, int times) {
+double all_reduce_seconds(ProcessGroup& group, int64_t bytes, int times, DeviceType device) {
   int64_t n = std::max<int64_t>(1, bytes / 4);
-  Tensor x = empty_in_pool({n}, DType::f32, DeviceType::cpu, group.pool());
+  Tensor x = empty_in_pool({n}, DType::f32, device, group.pool());
   fill(x, 0);
   std::vector<double> seconds;
   for (int i = 0; i < times + 1; ++i) {
     group.run({}, nullptr, nullptr, nullptr);
+    synchronize(device);
     int64_t begin = steady_ns();
     all_reduce(x, group, ReduceKind::average);
-    join_communication(DeviceType::cpu);
+    join_communication(device);
+    synchronize(device);
     if (i > 0) seconds.push_back(double(steady_ns() - begin) / 1e9);
   }
   return statistics_of(seconds).median;
@@ -137,13 +139,14 @@ int bench_ddp(const DdpOptions& given, const OutputOptions& output, const MakeMo
     }
     for (const std::string& peer : o.peers) g.cases.push_back(torch_ddp_case(ranks->world, o, run, ranks->count, peer));
   };
-  bench.before = [&](Ranks& ranks, Progress& progress) {
+  bench.before = [&](Ranks& ranks, DeviceType device, Progress& progress) {
     AllReduceRate& rate = rates[ranks.count];
     if (!ranks.group || ranks.count == 1) return;
     progress.now("measuring all-reduces for the bucket model");
     constexpr int64_t large = 64 << 20;
-    rate = {all_reduce_seconds(*ranks.group, 4096, 30), double(large) / all_reduce_seconds(*ranks.group, large, 5)};
-    allocator_of(DeviceType::cpu).release_cached();
+    rate = {all_reduce_seconds(*ranks.group, 4096, 30, device),
+            double(large) / all_reduce_seconds(*ranks.group, large, 5, device)};
+    allocator_of(device).release_cached();
   };
   return bench_ranked(bench, o, output);
 }

@@ -15,7 +15,7 @@ struct DdpOptions : RankedOptions {
 };
 
 // PyTorch's own ranks doing the same, in rank 0's hands while the others wait. `peer`: torch-ddp, torch-none (the step
-// without communication), or the same with -compiled.
+// without communication), either with -compiled, or torch-fsdp.
 std::unique_ptr<Case> torch_ddp_case(dist::World& world, const DdpOptions& options, const MeasuredRun& run,
                                      int64_t ranks, const std::string& peer);
 void check_ddp_peer(const std::string& peer);

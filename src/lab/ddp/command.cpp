@@ -38,8 +38,8 @@ Command::Run declare(Flags& flags, const Program& program) {
             "compare the ranks' parameters every K steps (default: never)", group);
   flags.add(
       "--peer", g->ddp.peers, "NAME,..",
-      "torch-ddp, torch-none (without communication), or one of them with -compiled: PyTorch's ranks in turns with "
-      "ours",
+      "torch-ddp, torch-none (without communication), either with -compiled, or torch-fsdp: PyTorch's ranks in turns "
+      "with ours",
       "Run");
   flags.add("--python", g->ddp.python, "PROGRAM", python_help, "Run");
   return [g, program] {

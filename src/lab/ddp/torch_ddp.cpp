@@ -17,9 +17,11 @@ class TorchDdpCase : public Case {
     result_.run = run;
     result_.engine = peer;
     result_.ranks = ranks, result_.threads = cpu::threads();
-    result_.backend = "gloo", result_.backend_why = "PyTorch's own";
-    result_.strategy = peer.starts_with("torch-none") ? "none" : "bucketed";
-    if (result_.strategy == "bucketed") result_.bucket_mb = options.bucket_mb.back();
+    bool gpu = run.device == DeviceType::cuda;
+    result_.backend = gpu ? "nccl" : "gloo", result_.backend_why = "PyTorch's own";
+    if (gpu) result_.share_a_gpu = world.share_a_gpu();
+    result_.strategy = what() == "ddp" ? "bucketed" : what();
+    if (what() == "ddp") result_.bucket_mb = options.bucket_mb.back();
   }
 
   std::string text() const override {
@@ -49,9 +51,15 @@ class TorchDdpCase : public Case {
   }
 
  private:
+  // none, ddp or fsdp, of torch-…, which may end with -compiled.
+  std::string what() const {
+    std::string name = peer_.substr(peer_.find('-') + 1);
+    return name.substr(0, name.find('-'));
+  }
   std::vector<std::string> command(int64_t timed) const {
     PeerCommand c = peer_command(options_.python, "torch_ranks.py", result_.run);
-    c.add("--what", result_.strategy == "none" ? "none" : "ddp");
+    c.add("--what", what());
+    c.add("--device", name_of(result_.run.device));
     c.add("--variant", is_compiled(peer_) ? "torch-compiled" : "torch-best");
     c.add("--ranks", result_.ranks);
     c.add("--threads", result_.threads);
@@ -65,6 +73,7 @@ class TorchDdpCase : public Case {
     for (double ms : theirs.at("samples_ms")) result_.samples_ms.push_back(ms);
     result_.engine = fmt::format("{} ({})", peer_, reply.value("torch", "?"));
     result_.peer = reply.value("machine", Json::object());
+    if (theirs.contains("peak_bytes")) result_.peak_bytes = theirs["peak_bytes"].get<int64_t>();
   }
 
   dist::World& world_;
@@ -76,9 +85,11 @@ class TorchDdpCase : public Case {
 }  // namespace
 
 void check_ddp_peer(const std::string& peer) {
-  for (const char* known : {"torch-ddp", "torch-ddp-compiled", "torch-none", "torch-none-compiled"})
+  for (const char* known : {"torch-ddp", "torch-ddp-compiled", "torch-fsdp", "torch-none", "torch-none-compiled"})
     if (peer == known) return;
-  fail_with(ErrorKind::usage, "--peer {}: unknown; choose torch-ddp, torch-none, or one of them with -compiled", peer);
+  fail_with(ErrorKind::usage,
+            "--peer {}: unknown; choose torch-ddp, torch-fsdp, torch-none, torch-ddp-compiled or torch-none-compiled",
+            peer);
 }
 
 std::unique_ptr<Case> torch_ddp_case(dist::World& world, const DdpOptions& options, const MeasuredRun& run,

@@ -13,6 +13,7 @@
 #include "plan/peaks.h"
 #include "system/build_info.h"
 #include "system/nvml.h"
+#include "system/process.h"
 #include "system/units.h"
 
 namespace sinter::lab {
@@ -112,6 +113,23 @@ Json peak_rows(DeviceType device, bool remeasure, Progress& progress) {
   return rows;
 }
 
+// What a collective costs before its bytes do: two processes hand the GPU over to each other twice.
+Json hand_over_row(Progress& progress) {
+  progress.now("two ranks on the GPU");
+  const char* item = "ranks sharing a GPU";
+  std::string gpu = fmt::format("cuda:{}", backend_of(DeviceType::cuda).info().ordinal);
+  ProcessResult child = run_process({own_executable(), "bench", "allreduce", "--device", gpu, "--ranks", "2", "--mb",
+                                     "0.001", "--backend", "ipc", "--steps", "200", "--json", "-"},
+                                    {.quiet = true, .until_interrupted = true});
+  Json record = Json::parse(child.output, nullptr, false);
+  if (!record.is_object() || record.value("results", Json::array()).empty() ||
+      record["results"][0].value("status", "") != "ok")
+    return missing(item, "two of them cannot see each other's memory", "use --backend nccl or shm");
+  double us = 1e3 * record["results"][0].at("median_ms").get<double>();
+  return found(item, fmt::format("ipc; 1 kB of two is summed in {} µs, in which they wait for each other twice",
+                                 significant(us, 3)));
+}
+
 }  // namespace
 
 int doctor(const DoctorOptions& options, const OutputOptions& output) {
@@ -133,6 +151,7 @@ int doctor(const DoctorOptions& options, const OutputOptions& output) {
     return rows;
   });
   add("looking for libraries", [&](Progress&) { return library_rows(options); });
+  if (cuda) add("ranks on the GPU", [&](Progress& progress) { return Json::array({hand_over_row(progress)}); });
   for (DeviceType device : cuda ? std::vector{DeviceType::cpu, DeviceType::cuda} : std::vector{DeviceType::cpu})
     add("peaks", [&, device](Progress& progress) { return peak_rows(device, options.remeasure, progress); });
   return run(e, output);
