@@ -31,18 +31,56 @@ commit() {
   fi
 }
 
-# run_tests BUILD_DIR: sets passed, failed, skipped, code; prints the run.
+gpu_memory() { nvidia_smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
+
+# The tests of ranks, with all of them on this GPU, each by itself: one that fails takes its ranks with it.
+run_rank_tests() {
+  export SINTER_TEST_DEVICE=cuda SINTER="$1/sinter" FAULTY_RANK="$1/tests/faulty_rank"
+  rank_tests=$1/tests/sinter_rank_tests
+  {
+    for backend in ipc nccl; do echo "sh tests/faults/faults_test.sh $backend"; done
+    for test in $("$SINTER" launch -n 1 -- "$rank_tests" --gtest_list_tests |
+                  awk '/^[A-Z]/ { suite = $1 } /^  / { print suite $1 }'); do
+      for ranks in 2 4; do echo "$SINTER launch -n $ranks -- $rank_tests --gtest_filter=$test"; done
+    done
+  } | SINTER_LOGS=$2 xargs -P 6 -I {} sh -c '
+    log=$(mktemp "$SINTER_LOGS/ranks.XXXXXX")
+    { echo "[ RUN      ] {}"; {}; code=$?
+      case "$code {}" in
+      "0 sh "*) echo "[  PASSED  ] 1 test." ;;
+      "77 sh "*) echo "[  SKIPPED ] 1 test." ;;
+      "0 "*) ;;
+      *) echo "exit status $code" ;;
+      esac; } > "$log" 2>&1'
+}
+
+# count WORD LOG: what GoogleTest's summaries of several programs say, added up.
+count() { awk -v word="$1" '$0 ~ "^\\[ *" word " *\\] [0-9]+ tests?[.,]" { n += $4 } END { print n + 0 }' "$2"; }
+
+# run_tests BUILD_DIR: sets passed, failed, skipped; prints the run.
 run_tests() {
-  log=$1/gpu-test.log
-  code=0
+  log=$1/gpu-test.log logs=$1/gpu-test.logs
+  rm -rf "$logs" && mkdir -p "$logs"
+  ranks=no
+  if [ -n "$(gpu_name)" ] && cuda_built "$1"; then
+    ranks=yes held=$(gpu_memory)
+    (run_rank_tests "$1" "$logs") &
+  fi
   { "$1/tests/sinter_tests" '--gtest_filter=*Gpu*' 2>&1 || echo "exit status $?"; } | tee "$log"
-  code=$(sed -n '$s/^exit status //p' "$log")
-  code=${code:-0}
-  passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\{0,1\}\..*/\1/p' "$log" | tail -n 1)
-  failed=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) tests\{0,1\}, listed below.*/\1/p' "$log" | tail -n 1)
-  skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\{0,1\}, listed below.*/\1/p' "$log" | tail -n 1)
-  passed=${passed:-0} failed=${failed:-0} skipped=${skipped:-0}
-  if [ "$code" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi  # it crashed: no summary
+  wait
+  if [ $ranks = yes ]; then
+    cat "$logs"/ranks.* | tee -a "$log"
+    # The driver takes a moment to give back what a killed process held.
+    for wait in 1 2 3 4 5; do
+      left=$(($(gpu_memory) - held))
+      [ $left -gt 100 ] || break
+      sleep 1
+    done
+    if [ $left -gt 100 ]; then echo "exit status 1: $left MiB of GPU memory are left behind" | tee -a "$log"; fi
+  fi
+  passed=$(count PASSED "$log") failed=$(count FAILED "$log") skipped=$(count SKIPPED "$log")
+  # One that crashed has no summary.
+  if grep -q '^exit status' "$log" && [ "$failed" -eq 0 ]; then failed=1; fi
 }
 
 refuse_without_gpu() {

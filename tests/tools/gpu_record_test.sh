@@ -20,7 +20,7 @@ done
 program() { cat > "$1" && chmod +x "$1"; }
 program "$work/bin/nvidia-smi" <<'END'
 #!/bin/sh
-echo "Some GPU"
+case "$*" in *memory.used*) echo 0 ;; *) echo "Some GPU" ;; esac
 END
 program "$work/bin/ctest" <<'END'
 #!/bin/sh
@@ -28,7 +28,17 @@ while [ "$1" != --test-dir ]; do shift; done
 mkdir -p "$2/Testing/Temporary" && echo "[       OK ] Suite.Name (3 ms)" > "$2/Testing/Temporary/LastTest.log"
 END
 build=$tree/build
-mkdir -p "$build/tests"
+mkdir -p "$build/tests" "$tree/tests/faults"
+# The tests of ranks: what the launcher runs, with 2 and with 4 of them, and the faults.
+program "$build/sinter" <<'END'
+#!/bin/sh
+case "$*" in
+*--gtest_list_tests) printf 'Suite.\n  One\n  Two\n' ;;
+*--gtest_filter=Suite.*) echo "[  PASSED  ] 1 test." ;;
+*) exit 1 ;;
+esac
+END
+echo : > "$tree/tests/faults/faults_test.sh"
 printf 'SINTER_CUDA_BUILT:INTERNAL=ON\nSINTER_CUDA_WHY:INTERNAL=nvcc\n' > "$build/CMakeCache.txt"
 PATH=$work/bin:$PATH
 
@@ -77,6 +87,11 @@ program "$build/tests/sinter_tests" <<'END'
 echo "[  PASSED  ] 12 tests."
 END
 record || fail "tests that passed are recorded as failures"
+grep -q '"passed": 18,' "$tree/docs/results/gpu-test.json" || fail "12 tests, 2 with 2 and with 4 ranks, 2 of faults"
+echo "exit 1" > "$tree/tests/faults/faults_test.sh"
+record && fail "faults that are not survived are recorded as a pass"
+echo : > "$tree/tests/faults/faults_test.sh"
+record || fail "what passes again is recorded as a failure"
 status 0 "GPU record: current"
 run_tests 0 "tests: PASSED"
 echo more >> "$tree/src/compile/passes/fold.cpp"
