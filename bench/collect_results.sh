@@ -19,6 +19,16 @@
 #   cpu_attention    naive against flash on this machine's CPU, two runs
 #   ranks            sums over ranks, and a step by strategy; beside PyTorch's Gloo and DistributedDataParallel
 #   shard            a step and its memory by what ranks divide; predictions for an H200 (no GPU needed)
+#   ranks_torch      a step of four ranks of THREADS beside PyTorch's DistributedDataParallel, also compiled
+#   gpu_ddp          a step by strategy, two ranks that share a GPU; also under MPS; what one rank takes
+#   gpu_ddp_xl       the same of xl
+#   gpu_ddp_peers    beside PyTorch's DistributedDataParallel and FSDP2 on the same GPU
+#   gpu_shard        a step and its memory by what ranks divide, on a GPU
+#   gpu_shard_peaks  memory alone, two and four ranks, eager and compiled
+#   gpu_shard_limit  2.7B on four ranks of 30 GiB
+#   gpu_sums         sums over 2, 4, 6 ranks that share a GPU, by every backend; ipc also under MPS
+#   gpu_train        500 steps of training beside bench model's
+#   gpu_plan         steps of shapes nobody chose, beside their predictions; SEED draws them
 #   precision, doctor
 #
 # SIZES and DTYPES narrow a step, THREADS are those of the cpu steps (2), PYTHON has torch.
@@ -28,6 +38,8 @@ shift 2
 sinter=$build/sinter
 sizes=${SIZES:-small,medium,large,xl,2.7B} threads=${THREADS:-2} python=${PYTHON:-python3}
 here=$(dirname -- "$0")
+without_fold=alone+constants+dce+cse+flash+causal+heads+loss+join+fuse
+without_fold=$without_fold+rows+beta+early+gathers+lanes+gradients+plan+graph
 
 record() {  # record FOLDER/NAME COMMAND…
   name=$1
@@ -154,6 +166,44 @@ for step in "$@"; do
     record ranks/shard_2.7B $predict --size 2.7B --mode compiled --ranks 4 --shard $levels
     record ranks/shard_8B $predict --mode compiled --d-model 4096 --d-ff 14336 --layers 32 --heads 32 --kv-heads 8 \
       --vocab 128256 --rope-theta 500000 --ctx 4096 --batch 1 --ranks 8 --shard $levels ;;
+  ranks_torch)
+    step="--size mini --ctx 128 --warmup 2 --mode compiled"
+    record ranks/ddp_torch_4 bench ddp --ranks 4 --threads "$threads" $step --steps 40 --turns 10 \
+      --strategy none,flat,bucketed --peer torch-none,torch-ddp --python "$python"
+    record ranks/ddp_torch_4_compiled bench ddp --ranks 4 --threads "$threads" $step --steps 20 --turns 2 \
+      --strategy bucketed --peer torch-ddp-compiled --python "$python" ;;
+  gpu_ddp)
+    step="bench ddp --device cuda --ranks 2 --dtype bf16 --warmup 4 --turns 2"
+    record h200-ranks/ddp_medium $step --size medium --mode eager,compiled --bucket-mb 25,100,1000 --steps 10
+    record h200-ranks/ddp_medium_mps $step --size medium --mode compiled --bucket-mb 25,1000 --steps 20 --mps
+    model h200-ranks/one_rank --size medium --dtype bf16 --mode compiled --passes $without_fold --warmup 4 --steps 60 ;;
+  gpu_ddp_xl)
+    record h200-ranks/ddp_xl bench ddp --device cuda --ranks 2 --dtype bf16 --warmup 3 --size xl --mode compiled \
+      --strategy none,naive,flat,bucketed --bucket-mb 100,1000 --steps 6 --turns 2 ;;
+  gpu_ddp_peers)
+    record h200-ranks/ddp_torch bench ddp --device cuda --ranks 2 --dtype bf16 --size medium --mode compiled \
+      --strategy none,bucketed --bucket-mb 1000 --warmup 2 --steps 6 --turns 1 --peer torch-ddp,torch-fsdp \
+      --python "$python" ;;
+  gpu_shard)
+    record h200-ranks/shard_large bench shard --device cuda --dtype bf16 --mode compiled --warmup 4 --ranks 2 \
+      --size large --steps 10 --turns 2 ;;
+  gpu_shard_peaks)
+    record h200-ranks/shard_medium bench shard --device cuda --dtype bf16 --mode eager,compiled --warmup 1 \
+      --ranks 2,4 --size medium --steps 3 --turns 1 ;;
+  gpu_shard_limit)
+    record h200-ranks/shard_2.7B bench shard --device cuda --dtype bf16 --mode compiled --warmup 1 --ranks 4 \
+      --size 2.7B --shard none,parameters --memory-limit 30 --steps 4 --turns 1 ;;
+  gpu_sums)
+    sums="bench allreduce --device cuda --ranks 2,4,6 --mb 1,10,100,1000 --steps 5 --seconds 0.1"
+    record h200-ranks/sums_mps $sums --backend ipc --mps
+    record h200-ranks/sums $sums --backend ipc,shm,gloo,nccl ;;
+  gpu_train)
+    model h200-ranks/train_bench --size small --dtype bf16 --mode compiled --warmup 10 --steps 200
+    python3 "$here/../tools/make_corpus.py" "$out/corpus.txt"
+    record h200-ranks/train train --device cuda --text "$out/corpus.txt" --size small --vocab 10000 --ctx 256 \
+      --dtype bf16 --mode compiled --steps 500 --validation 0 --log "$out/h200-ranks/train.jsonl" ;;
+  gpu_plan)
+    record plan/h200_random plan validate --random 20 --seed "$SEED" --machine h200-measured ;;
   precision) record h200-eager/precision precision ;;
   doctor) record h200-eager/doctor doctor ;;
   *) echo "collect_results.sh: unknown step $step" >&2; exit 2 ;;

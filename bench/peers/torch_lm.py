@@ -122,13 +122,16 @@ class Experiment:
         self.net = self.model
         if args.variant == "torch-compiled":
             self.net = torch.compile(self.model, mode="reduce-overhead" if self.cuda else None, dynamic=False)
-        how = {"fused": True} if best and self.cuda else {"foreach": True}
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.lr, **how)
+        self.make_optimizer()
         self.lower = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.dtype)
         self.scaler = torch.cuda.amp.GradScaler() if args.dtype == "fp16" and self.cuda else None
         self.widen_logits = not best
         ids = [torch.randint(0, args.vocab, (args.batch, args.ctx), device=args.device) for _ in range(2)]
         self.tokens, self.targets = ids
+
+    def make_optimizer(self):
+        how = {"fused": True} if self.args.variant != "torch-plain" and self.cuda else {"foreach": True}
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.args.lr, **how)
 
     def autocast(self):
         return torch.autocast(self.args.device, dtype=self.lower) if self.lower else contextlib.nullcontext()
