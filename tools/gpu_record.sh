@@ -33,51 +33,51 @@ commit() {
 
 gpu_memory() { nvidia_smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1; }
 
-# The tests of ranks, with all of them on this GPU, each by itself: one that fails takes its ranks with it.
-run_rank_tests() {
-  export SINTER_TEST_DEVICE=cuda SINTER="$1/sinter" FAULTY_RANK="$1/tests/faulty_rank"
+# The tests as commands, one to a line. Those of ranks, which are all on this GPU, run each by itself: one that fails
+# takes its ranks with it.
+commands() {
+  tests="$1/tests/sinter_tests --gtest_filter=*Gpu*"
+  if [ -z "$(gpu_name)" ] || ! cuda_built "$1"; then echo "$tests" && return; fi  # they say that they skip
+  for backend in ipc nccl; do echo "sh tests/faults/faults_test.sh $backend"; done
+  for part in 0 1 2 3; do echo "env GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$part $tests"; done
   rank_tests=$1/tests/sinter_rank_tests
-  {
-    for backend in ipc nccl; do echo "sh tests/faults/faults_test.sh $backend"; done
-    for test in $("$SINTER" launch -n 1 -- "$rank_tests" --gtest_list_tests |
-                  awk '/^[A-Z]/ { suite = $1 } /^  / { print suite $1 }'); do
-      for ranks in 2 4; do echo "$SINTER launch -n $ranks -- $rank_tests --gtest_filter=$test"; done
-    done
-  } | SINTER_LOGS=$2 xargs -P 6 -I {} sh -c '
-    log=$(mktemp "$SINTER_LOGS/ranks.XXXXXX")
-    { echo "[ RUN      ] {}"; {}; code=$?
-      case "$code {}" in
-      "0 sh "*) echo "[  PASSED  ] 1 test." ;;
-      "77 sh "*) echo "[  SKIPPED ] 1 test." ;;
-      "0 "*) ;;
-      *) echo "exit status $code" ;;
-      esac; } > "$log" 2>&1'
+  names=$("$1/sinter" launch -n 1 -- "$rank_tests" --gtest_list_tests |
+          awk '/^[A-Z]/ { suite = $1 } /^  / { print suite $1 }')
+  [ -n "$names" ] || echo "false the tests of ranks do not list themselves"
+  for test in $names; do
+    for ranks in 2 4; do echo "$1/sinter launch -n $ranks -- $rank_tests --gtest_filter=$test"; done
+  done
 }
 
 # count WORD LOG: what GoogleTest's summaries of several programs say, added up.
 count() { awk -v word="$1" '$0 ~ "^\\[ *" word " *\\] [0-9]+ tests?[.,]" { n += $4 } END { print n + 0 }' "$2"; }
 
-# run_tests BUILD_DIR: sets passed, failed, skipped; prints the run.
+# run_tests BUILD_DIR: sets passed, failed, skipped; prints each command as it ends, then all that they said.
 run_tests() {
-  log=$1/gpu-test.log logs=$1/gpu-test.logs
+  log=$1/gpu-test.log logs=$1/gpu-test.logs held=$(gpu_memory)
   rm -rf "$logs" && mkdir -p "$logs"
-  ranks=no
-  if [ -n "$(gpu_name)" ] && cuda_built "$1"; then
-    ranks=yes held=$(gpu_memory)
-    (run_rank_tests "$1" "$logs") &
-  fi
-  { "$1/tests/sinter_tests" '--gtest_filter=*Gpu*' 2>&1 || echo "exit status $?"; } | tee "$log"
-  wait
-  if [ $ranks = yes ]; then
-    cat "$logs"/ranks.* | tee -a "$log"
+  export SINTER_LOGS="$logs" SINTER_TEST_DEVICE=cuda SINTER="$1/sinter" FAULTY_RANK="$1/tests/faulty_rank"
+  commands "$1" | xargs -P 8 -I {} sh -c '
+    log=$(mktemp "$SINTER_LOGS/XXXXXX") && began=$(date +%s) && code=0
+    { echo "[ RUN      ] {}" && {}; } > "$log" 2>&1 || code=$?
+    case "$code {}" in
+    "0 sh "*) echo "[  PASSED  ] 1 test." >> "$log" ;;
+    "77 sh "*) echo "[  SKIPPED ] 1 test." >> "$log" ;;
+    "0 "*) ;;
+    *) echo "exit status $code" >> "$log" ;;
+    esac
+    echo "$code $(($(date +%s) - began)) s: {}"'
+  cat "$logs"/* > "$log"
+  if [ -n "$held" ]; then
     # The driver takes a moment to give back what a killed process held.
     for wait in 1 2 3 4 5; do
       left=$(($(gpu_memory) - held))
       [ $left -gt 100 ] || break
       sleep 1
     done
-    if [ $left -gt 100 ]; then echo "exit status 1: $left MiB of GPU memory are left behind" | tee -a "$log"; fi
+    if [ $left -gt 100 ]; then echo "exit status 1: $left MiB of GPU memory are left behind" >> "$log"; fi
   fi
+  cat "$log"
   passed=$(count PASSED "$log") failed=$(count FAILED "$log") skipped=$(count SKIPPED "$log")
   # One that crashed has no summary.
   if grep -q '^exit status' "$log" && [ "$failed" -eq 0 ]; then failed=1; fi
