@@ -1,6 +1,7 @@
 #include "lab/network_record.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "core/check.h"
@@ -8,7 +9,7 @@
 
 namespace sinter::lab {
 
-plan::Network network_or_record(const std::string& name) {
+plan::Network network_or_record(const std::string& name, std::string backend) {
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(name, unknown)) return plan::network_named(name);
   const Json j = parse_json_file(name);
@@ -19,7 +20,7 @@ plan::Network network_or_record(const std::string& name) {
         "network's file",
         name, record.at("command").get<std::string>());
   plan::Network n;
-  std::string backend;
+  const std::string asked = backend;
   for (const Json& r : record.at("results")) {
     if (r.value("status", "") != "ok" || r.value("dtype", "") != "fp32") continue;
     if (backend.empty()) backend = r.at("backend");
@@ -34,7 +35,13 @@ plan::Network network_or_record(const std::string& name) {
     check(curve.size() >= 2,
           "--network {}: {} ranks were measured with one size; give bench allreduce --mb two or more", name, ranks);
   }
-  check(n.device_bandwidth > 0, "--network {}: holds no all-reduce that was measured in fp32", name);
+  check(n.device_bandwidth > 0, "--network {}: holds no all-reduce that was measured in fp32{}", name,
+        asked.empty() ? "" : " with " + asked);
+  n.call_s = INFINITY;
+  for (const auto& [ranks, curve] : n.curves[CollectiveKind::all_reduce]) {
+    double moved = 2 * double(ranks - 1) / double(ranks) * curve[0].bytes / n.device_bandwidth;
+    n.call_s = std::min(n.call_s, std::max(0.0, curve[0].seconds - moved));
+  }
   n.node_bandwidth = n.device_bandwidth;
   n.name = backend + " as measured";
   return n;

@@ -54,3 +54,21 @@ has "$work/out" 'of 4 runs'
 "$SINTER" plan validate --random 1 --seed 3 --machine "$work/m.json" --json "$work/r.json" > "$work/out" 2>/dev/null
 has "$work/out" 'of 1 runs'
 has "$work/out" 'hash'
+
+# Steps of ranks, with the network that a record of bench allreduce is; rates from those that do not communicate.
+"$SINTER" bench ddp --device cpu --ranks 2 --d-model 32 --d-ff 64 --layers 1 --heads 2 --vocab 64 --ctx 16 --batch 1 \
+  --mode eager,compiled --strategy none,bucketed --warmup 1 --steps 2 --turns 1 --json "$work/ddp.json" > /dev/null 2>&1
+"$SINTER" bench shard --device cpu --ranks 2 --d-model 32 --d-ff 64 --layers 1 --heads 2 --vocab 64 --ctx 16 --batch 1 \
+  --shard parameters --warmup 1 --steps 2 --turns 1 --json "$work/shard.json" > /dev/null 2>&1
+"$SINTER" plan calibrate --record "$work/ddp.json" --out "$work/m.json" > "$work/out" 2>/dev/null
+has "$work/out" 'from 2 steps'
+network=$SINTER_SOURCE_DIR/docs/results/ranks/allreduce.json
+"$SINTER" plan validate --record "$work/ddp.json,$work/shard.json" --machine "$work/m.json" --network "$network" \
+  --wide > "$work/out" 2>/dev/null
+for text in 'of 5 runs' '2 × none: ' '2 × bucketed 25 MiB: ' '2 × shard parameters: '; do
+  has "$work/out" "$text"
+done
+code=0
+"$SINTER" plan validate --record "$work/ddp.json" --machine "$work/m.json" > "$work/out" 2>&1 || code=$?
+[ "$code" -eq 2 ] || fail "ranks without a network end with $code: $(cat "$work/out")"
+has "$work/out" 'say how fast with --network'

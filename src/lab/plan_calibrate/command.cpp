@@ -103,10 +103,12 @@ int calibrate(const CalibrateOptions& o, OutputOptions output, const MakeModel& 
   for (const std::string& file : o.records) {
     output.reads.emplace_back("--record", file);
     for (const MeasuredStepOf& s : measured_steps(file, start.target)) {
+      if (s.run.group) continue;  // the time of collectives is the network's
       start.product(s.run.precision.name);
       steps.push_back({plan::step_work(s.run, start.target, network.devices_per_node, make_model), s.ms / 1e3});
     }
   }
+  check(!steps.empty(), "plan calibrate: in these steps ranks wait for one another; give --strategy none of bench ddp");
   Experiment e{"plan calibrate", {{"machine", o.name}, {"steps", steps.size()}, {"records", o.records}}};
   auto text = std::make_shared<std::string>();
   e.groups.emplace_back().cases.push_back(simple_case("rates", [&, text](Progress&) {
@@ -125,7 +127,8 @@ Command::Run declare(Flags& flags, const Program& program) {
     OutputOptions output;
   };
   auto g = std::make_shared<Given>();
-  flags.add("--record", g->calibrate.records, "FILE,..", "records of bench model: steps to explain", "Machine");
+  flags.add("--record", g->calibrate.records, "FILE,..",
+            "steps to explain: records of bench model, or of bench ddp --strategy none", "Machine");
   flags.add("--machine", g->calibrate.machine, "NAME|FILE", "where to begin (default: this machine's peaks)",
             "Machine");
   g->calibrate.name = "this machine";

@@ -13,6 +13,7 @@ a constant part of the peak.
 Examples:
   sinter plan validate --published bench/published_runs.json     runs that others have published
   sinter plan validate --record steps.json --machine mine.json       steps that were measured before
+  sinter plan validate --record ddp.json,shard.json --machine mine.json --network allreduce.json
   sinter plan validate --random 20 --seed 1 --machine mine.json      shapes nobody chose, measured now)";
 
 Command::Run declare(Flags& flags, const Program& program) {
@@ -23,11 +24,12 @@ Command::Run declare(Flags& flags, const Program& program) {
   auto g = std::make_shared<Given>();
   flags.add("--published", g->plan.published, "FILE", "published runs, as bench/published_runs.json holds them",
             "Runs");
-  flags.add("--record", g->plan.records, "FILE,..", "records of bench model", "Runs");
+  flags.add("--record", g->plan.records, "FILE,..", "records of bench model, bench ddp or bench shard", "Runs");
   flags.add("--random", g->plan.random, "N", "so many shapes that nobody chose, measured on this machine now", "Runs");
   flags.add("--seed", g->plan.seed, "N", "that they are drawn with (default 0)", "Runs");
   flags.add("--machine", g->plan.machine, "NAME|FILE", "what predicts --record and --random", "Machine");
-  flags.add("--network", g->plan.network, "NAME|FILE", "as of plan simulate (default h100)", "Machine");
+  flags.add("--network", g->plan.network, "NAME|FILE",
+            "of steps of several ranks: a record of bench allreduce, or as of plan simulate", "Machine");
   add_output_flags(flags, g->output, Plot::no);
   return [g, program] {
     g->output.reads = {{"--published", g->plan.published}, {"--machine", g->plan.machine}};

@@ -71,15 +71,21 @@ Json published_rows(const std::string& file) {
   return rows;
 }
 
+// Of one device nothing is sent, so that any network will do.
+plan::Network network_for(const std::string& name, const std::string& backend = "") {
+  return network_or_record(name.empty() ? "h100" : name, backend);
+}
+
 ValidatedRun validated(const MeasuredStepOf& s, const std::string& source, const plan::Machine& machine,
-                       const plan::Network& network, const MakeModel& make_model) {
+                       const std::string& network_name, const MakeModel& make_model) {
+  check(s.backend.empty() || !network_name.empty(),
+        "{}: has steps of ranks that communicate; say how fast with --network: a record of bench allreduce", source);
+  plan::Network network = network_for(network_name, s.backend);
   plan::StepWork work = plan::step_work(s.run, machine.target, network.devices_per_node, make_model);
-  plan::StepTime t = plan::time_of(work, machine, network);
+  plan::StepTime t = plan::time_of(work, machine, network, {s.share_device, 1});
   ValidatedRun v;
   v.kind = "step", v.id = s.run.model.name, v.source = source, v.machine = machine.name;
-  v.text = s.run.model.name == "custom" ? fmt::format("d {} ff {} L {} h {}, {}", s.run.model.d_model, s.run.model.d_ff,
-                                                      s.run.model.layers, s.run.model.heads, s.run.text())
-                                        : s.run.text();
+  v.text = s.text(), v.devices = s.ranks;
   v.measured_ms = s.ms, v.spread = s.spread, v.raw_ms = v.predicted_ms = 1e3 * t.seconds;
   v.naive_ms = 1e3 * t.flops / machine.product(s.run.precision.name).peak;
   return v;
@@ -105,8 +111,8 @@ std::vector<std::string> random_flags(std::mt19937_64& random, bool gpu) {
 }
 
 // Each in a process of its own, as somebody would measure it.
-Json random_rows(const PlanValidateOptions& o, const plan::Machine& machine, const plan::Network& network,
-                 const MakeModel& make_model, Progress& progress) {
+Json random_rows(const PlanValidateOptions& o, const plan::Machine& machine, const MakeModel& make_model,
+                 Progress& progress) {
   std::mt19937_64 random{uint64_t(o.seed)};
   namespace fs = std::filesystem;
   fs::path file = fs::temp_directory_path() / fmt::format("sinter_validate_{}.json", getpid());
@@ -124,7 +130,7 @@ Json random_rows(const PlanValidateOptions& o, const plan::Machine& machine, con
     if (done.exit_code == int(ErrorKind::memory)) continue;  // too large for this device: another is drawn next
     check(done.exit_code == 0, "{} ended with exit code {}", fmt::join(command, " "), done.exit_code);
     for (const MeasuredStepOf& s : measured_steps(file.string(), machine.target))
-      rows.push_back(validated(s, fmt::format("random {}", i + 1), machine, network, make_model));
+      rows.push_back(validated(s, fmt::format("random {}", i + 1), machine, o.network, make_model));
     std::error_code gone;
     fs::remove(file, gone);
   }
@@ -149,7 +155,7 @@ int plan_validate(const PlanValidateOptions& o, const OutputOptions& output, con
   check(o.random >= 0 && o.random <= 10000 && o.seed >= 0,
         "--random and --seed must be between 0 and 10000, and not {} and {}", o.random, o.seed);
   plan::Machine machine;
-  plan::Network network = network_or_record(o.network);
+  network_for(o.network);  // refused before anything is measured
   if (!o.machine.empty()) machine = plan::machine_named(o.machine);
   if (o.random > 0) device_named(name_of(machine.target.type));
   Experiment e{"plan validate",
@@ -167,12 +173,12 @@ int plan_validate(const PlanValidateOptions& o, const OutputOptions& output, con
     group.cases.push_back(simple_case(file, [&](Progress&) {
       Json rows = Json::array();
       for (const MeasuredStepOf& s : measured_steps(file, machine.target))
-        rows.push_back(validated(s, file, machine, network, make_model));
+        rows.push_back(validated(s, file, machine, o.network, make_model));
       return rows;
     }));
   if (o.random > 0)
     group.cases.push_back(simple_case(fmt::format("{} shapes of seed {}", o.random, o.seed),
-                                      [&](Progress& p) { return random_rows(o, machine, network, make_model, p); }));
+                                      [&](Progress& p) { return random_rows(o, machine, make_model, p); }));
   e.finish = [&](Json& record) {
     if (o.published.empty()) scale_naive(record["results"]);
   };

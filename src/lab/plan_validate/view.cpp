@@ -1,5 +1,6 @@
 // Predictions beside measurements, as people read them.
 #include <cmath>
+#include <filesystem>
 
 #include "lab/plan_validate/plan_validate.h"
 #include "system/units.h"
@@ -41,7 +42,8 @@ View plan_validate_view(const Json& record) {
     bool counted = r.value("left_out", "").empty();
     if (counted) errors.add(predicted / measured - 1);
     if (counted && simple > 0) naive.add(simple / measured - 1);
-    t.rows.push_back({r.at("id"), r.at("source"), r.at("text"), r.at("machine"),
+    std::string source = std::filesystem::path(r.at("source").get<std::string>()).filename();
+    t.rows.push_back({r.at("id"), source, r.at("text"), r.at("machine"),
                       published_run ? std::to_string(r.at("devices").get<int64_t>()) : "", significant(measured, 4),
                       published_run ? fmt::format("{:.2f}", r.at("factor").get<double>()) : "",
                       significant(predicted, 4), counted ? percent(predicted / measured - 1) : "left out",
