@@ -204,18 +204,18 @@ for step in "$@"; do
     record h200-ranks/train train --device cuda --text "$out/corpus.txt" --size small --vocab 10000 --ctx 256 \
       --dtype bf16 --mode compiled --steps 500 --validation 0 --log "$out/h200-ranks/train.jsonl" ;;
   plan_ranks)
-    ranks="--device cpu --ranks ${RANKS:-2} --threads $threads" plan=$out/plan
-    modes="--mode eager,compiled --warmup 2 --steps 10 --turns 2"
-    record plan/ranks_alone bench ddp $ranks $modes --size tiny,mini --ctx 64,128 --strategy none
-    "$sinter" plan calibrate --record "$plan/ranks_alone.json" --name "CPU, $threads threads a rank" \
+    ranks="--device cpu --ranks ${RANKS:-2}" plan=$out/plan
+    steps="$ranks --threads $threads --mode eager,compiled --warmup 2 --steps 10 --turns 2"
+    record plan/ranks_alone bench ddp $steps --size tiny,mini --ctx 64,128 --strategy none
+    "$sinter" plan calibrate --record "$plan/ranks_alone.json" --name "CPU, threads of a rank: $threads" \
       --out "$plan/ranks_machine.json"
     record plan/ranks_network bench allreduce $ranks --mb 0.1,1,10,100 --backend shm,gloo
     for backend in shm gloo; do
-      record plan/ranks_ddp_$backend bench ddp $ranks $modes --backend $backend --size mini --ctx 128 --bucket-mb 1,25
-      record plan/ranks_shard_$backend bench shard $ranks $modes --backend $backend --size mini --ctx 128
+      record plan/ranks_ddp_$backend bench ddp $steps --backend $backend --size mini --ctx 128 --bucket-mb 1,25
+      record plan/ranks_shard_$backend bench shard $steps --backend $backend --size mini --ctx 128
     done
-    steps=$plan/ranks_ddp_shm.json,$plan/ranks_ddp_gloo.json,$plan/ranks_shard_shm.json,$plan/ranks_shard_gloo.json
-    record plan/ranks plan validate --record "$steps" --machine "$plan/ranks_machine.json" \
+    taken=$plan/ranks_ddp_shm.json,$plan/ranks_ddp_gloo.json,$plan/ranks_shard_shm.json,$plan/ranks_shard_gloo.json
+    record plan/ranks plan validate --record "$taken" --machine "$plan/ranks_machine.json" \
       --network "$plan/ranks_network.json" ;;
   gpu_plan)
     record plan/h200_random plan validate --random 20 --seed "$SEED" --machine h200-measured ;;
