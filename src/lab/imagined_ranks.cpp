@@ -28,8 +28,8 @@ std::vector<MeasuredRun> with_ranks(const std::vector<MeasuredRun>& runs, const 
   std::vector<ShardLevel> levels = o.shard.all_levels();
   bool sharded = !levels.empty();
   if (!sharded) levels = {ShardLevel::none};
-  constexpr int64_t most = 1 << 20;
-  for (int64_t n : counts) check(n >= 1 && n <= most, "--ranks must be between 1 and {}, not {}", most, n);
+  for (int64_t n : counts)
+    check(n >= 1 && n <= most_imagined_ranks, "--ranks must be between 1 and {}, not {}", most_imagined_ranks, n);
   if (o.ranks.empty() && sharded)
     fail_with(ErrorKind::usage, "--shard {}: say among how many, with --ranks", name_of(levels[0]));
   dist::DataParallelOptions data_parallel{dist::strategy_named(o.strategy), o.shard.bucket_mb};

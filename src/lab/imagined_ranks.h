@@ -14,6 +14,8 @@ struct ImaginedRanks {
 };
 void add_imagined_rank_flags(Flags& flags, ImaginedRanks& options);
 
+constexpr int64_t most_imagined_ranks = 1 << 20;
+
 // A group that is not there, of so many ranks; kept for the life of the process.
 ProcessGroup* imagined_group(int64_t ranks);
 

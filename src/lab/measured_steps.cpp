@@ -8,8 +8,10 @@ namespace sinter::lab {
 namespace {
 
 // What a row of bench ddp or bench shard says of its ranks.
-void take_ranks(MeasuredStepOf& step, const Json& row) {
+void take_ranks(MeasuredStepOf& step, const Json& row, const std::string& file) {
   step.ranks = row.at("ranks");
+  check(step.ranks >= 1 && step.ranks <= most_imagined_ranks, "{}: \"ranks\" is {}, not between 1 and {}", file,
+        step.ranks, most_imagined_ranks);
   if (row.value("share_a_gpu", Json()) == true) step.share_device = double(step.ranks);
   std::string strategy = row.value("strategy", "bucketed");
   if (strategy == "none" || step.ranks == 1) return;
@@ -38,8 +40,9 @@ std::string MeasuredStepOf::text() const {
   return fmt::format("{} × {}: {}", ranks, how, text);
 }
 
-std::vector<MeasuredStepOf> measured_steps(const std::string& file, const DeviceInfo& on) {
-  const Json record = read_record(file);
+namespace {
+
+std::vector<MeasuredStepOf> steps_of(const Json& record, const std::string& file, const DeviceInfo& on) {
   const std::string command = record.value("command", "?");
   const bool ranked = command == "bench ddp" || command == "bench shard";
   check(ranked || command == "bench model", "{}: a record of {}; give one of bench model, bench ddp or bench shard",
@@ -56,10 +59,21 @@ std::vector<MeasuredStepOf> measured_steps(const std::string& file, const Device
     if (r.contains("attention")) sweep.attention = {r["attention"].get<std::string>()};  // what ran
     double median = r.at("median_ms");
     steps.push_back({expand(with_defaults(sweep), on).at(0), median, r.value("std_ms", 0.0) / median});
-    if (ranked) take_ranks(steps.back(), r);
+    if (ranked) take_ranks(steps.back(), r, file);
   }
   check(!steps.empty(), "{}: holds no step that sinter measured", file);
   return steps;
+}
+
+}  // namespace
+
+std::vector<MeasuredStepOf> measured_steps(const std::string& file, const DeviceInfo& on) {
+  const Json record = read_record(file);
+  try {
+    return steps_of(record, file, on);
+  } catch (const Json::exception& e) {
+    fail_with(ErrorKind::usage, "{}: lacks something that a measured step has: {}", file, message_of(e));
+  }
 }
 
 }  // namespace sinter::lab
