@@ -87,7 +87,8 @@ program "$build/tests/sinter_tests" <<'END'
 echo "[  PASSED  ] 3 tests."
 END
 record || fail "tests that passed are recorded as failures"
-grep -q '"passed": 18,' "$tree/docs/results/gpu-test.json" || fail "3 tests in each of 4 parts, 2 with 2 and with 4 ranks, 2 of faults"
+grep -q '"passed": 18,' "$tree/docs/results/gpu-test.json" || \
+  fail "3 tests in each of 4 parts, 2 with 2 and with 4 ranks, 2 of faults"
 echo "exit 1" > "$tree/tests/faults/faults_test.sh"
 record && fail "faults that are not survived are recorded as a pass"
 echo : > "$tree/tests/faults/faults_test.sh"
