@@ -5,7 +5,7 @@
 #   compiled         eager and compiled steps of every size, precision and batch, passes one by one, naive and flash
 #                    attention, where the time goes
 #   compiled_peers   compiled steps beside torch.compile with reduce-overhead (it compiles for minutes)
-#   two_commits      OLD=BINARY and the build's in turns: compiled and eager steps
+#   two_commits      OLD=BINARY and the build's in turns: compiled and eager steps; the pages keep the new ones
 #   ratios           forward+backward and whole step beside plain eager PyTorch, every size, bf16 and fp32
 #   sweep            sizes × ctx 128…1024 × fp32, tf32, bf16 × all passes, beside the published figures
 #   warmup           warm-up 0, 1, 2, 5, each in a fresh process, with the one-time costs
@@ -59,7 +59,7 @@ beside() {  # beside NAME PEERS FLAGS…
 turns() {  # turns NAME COMMAND…: OLD's and this build's
   name=$1
   shift
-  python3 "$here/compare_binaries.py" "$OLD" "$sinter" --turns 3 --out "$out/two-commits/$name" -- "$@"
+  python3 "$here/compare_binaries.py" "$OLD" "$sinter" --turns 3 --out "$out/$name/now" -- "$@"
 }
 
 for step in "$@"; do
@@ -84,8 +84,8 @@ for step in "$@"; do
     model h200-compiled/compiled_peers --size "$sizes" --dtype bf16 --pass forward,step --mode compiled \
       --peer torch-compiled --python "$python" --warmup 4 --steps 20 ;;
   two_commits)
-    turns h200_compiled bench model --device cuda --size "$sizes" --dtype bf16 --mode compiled --warmup 5 --steps 30
-    turns h200_eager bench model --device cuda --size small,2.7B --dtype bf16 --mode eager --warmup 5 --steps 40 ;;
+    turns h200-compiled bench model --device cuda --size "$sizes" --dtype bf16 --mode compiled --warmup 5 --steps 30
+    turns h200-eager bench model --device cuda --size small,2.7B --dtype bf16 --mode eager --warmup 5 --steps 40 ;;
   ratios)
     model h200-eager/ratios --size "$sizes" --dtype "${DTYPES:-bf16,fp32}" --pass forward-backward,step \
       --peer torch-plain --attention naive --python "$python" --warmup 3 ;;

@@ -117,17 +117,16 @@ def table(header, rows):
 # compiled.md
 
 def compiled_now(records):
-    old, new = (records.results(f"two-commits/h200_compiled/{who}.*.json") for who in ("old", "new"))
+    results = records.results("h200-compiled/now/new.*.json")
     rows = []
     for size in SIZES:
-        a, b = only(old, size=size), only(new, size=size)
-        equal = all(r["peak_bytes"] == r["predicted_peak_bytes"] for r in b)
-        rows.append([size, number(median(a)), number(median(b)), f"{median(b) / median(a):.3f}",
-                     number(statistics.median(r["floor_ms"] for r in b)), f"{median(b) / b[0]['floor_ms']:.2f}",
-                     f"{statistics.median(r['tokens_per_s'] for r in b) / 1e3:.1f}k",
-                     gib(max(r["peak_bytes"] for r in b)), "equal" if equal else "DIFFERS"])
-    return table(["size", "`5dc1fc0` ms", "`2f1ad35` ms", "`2f1ad35` ÷ `5dc1fc0`", "floor ms", "× floor", "tokens/s",
-                  "peak GiB", "its prediction"], rows)
+        these = only(results, size=size)
+        equal = all(r["peak_bytes"] == r["predicted_peak_bytes"] for r in these)
+        rows.append([size, number(median(these)), number(statistics.median(r["floor_ms"] for r in these)),
+                     f"{median(these) / these[0]['floor_ms']:.2f}",
+                     f"{statistics.median(r['tokens_per_s'] for r in these) / 1e3:.1f}k",
+                     gib(max(r["peak_bytes"] for r in these)), "equal" if equal else "DIFFERS"])
+    return table(["size", "ms", "floor ms", "× floor", "tokens/s", "peak GiB", "its prediction"], rows)
 
 
 def graphs_rows(records):
@@ -200,13 +199,10 @@ def eager_ratios(records):
 
 
 def eager_now(records):
-    old, new = (records.results(f"two-commits/h200_eager/{who}.*.json") for who in ("old", "new"))
-    rows = []
-    for size in ("small", "2.7B"):
-        a, b = only(old, size=size), only(new, size=size)
-        rows.append([size, number(median(a)), number(median(b)), f"{median(b) / median(a):.3f}",
-                     gib(max(r["peak_bytes"] for r in b))])
-    return table(["size", "`5dc1fc0` ms", "`2f1ad35` ms", "`2f1ad35` ÷ `5dc1fc0`", "peak GiB"], rows)
+    results = records.results("h200-eager/now/new.*.json")
+    return table(["size", "ms", "peak GiB"],
+                 [[size, number(median(only(results, size=size))),
+                   gib(max(r["peak_bytes"] for r in only(results, size=size)))] for size in ("small", "2.7B")])
 
 
 def eager_sweep(records):
@@ -478,8 +474,7 @@ def strategy_name(result):
     return (result["strategy"] if is_ours(result) else result["engine"]) + bucket
 
 
-def ranks_ddp(records):
-    results = records.results("ranks/ddp_2_ranks.json")
+def by_strategy(results):
     rows = []
     for r in results:
         (none,) = only(results, mode=r["mode"], strategy="none")
@@ -491,6 +486,10 @@ def ranks_ddp(records):
                      f"{r['peak_bytes'] / 2**20:.0f}"])
     return table(["mode", "strategy", "step ms", "÷ none", "communication ms", "exposed ms", "overlap", "calls",
                   "MiB a rank"], rows)
+
+
+def ranks_ddp(records):
+    return by_strategy(records.results("ranks/ddp_2_ranks.json"))
 
 
 def ranks_bucket_model(records):
@@ -528,8 +527,7 @@ def ranks_one(records):
 STATE = ("parameter", "16-bit copy", "gradient", "optimizer state")
 
 
-def ranks_shard(records):
-    results = records.results("ranks/shard_2_ranks.json")
+def by_level(results):
     rows = []
     for r in results:
         (none,) = only(results, mode=r["mode"], level="none")
@@ -540,6 +538,10 @@ def ranks_shard(records):
                      "equal" if r["peak_bytes"] == r["predicted_peak_bytes"] else f"{r['predicted_peak_bytes']}"])
     return table(["mode", "level", "step ms", "÷ none", "MB a rank sends", "calls", "communication ms", "exposed ms",
                   "overlap", "MiB a rank", "predicted"], rows)
+
+
+def ranks_shard(records):
+    return by_level(records.results("ranks/shard_2_ranks.json"))
 
 
 def ranks_shard_bf16(records):
@@ -637,7 +639,7 @@ def machine_peaks(records):
 def index(records):
     """What was measured, in a line for each page; the pages name the records."""
     records.in_caption = False
-    new = records.results("two-commits/h200_compiled/new.*.json")
+    new = records.results("h200-compiled/now/new.*.json")
     steps = " / ".join(number(median(only(new, size=size))) for size in SIZES)
     graphs = [peer["step"] / median(step) for _, _, step, peer, _ in graphs_rows(records)]
     eager = beside_plain(records)
