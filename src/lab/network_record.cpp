@@ -9,12 +9,9 @@
 
 namespace sinter::lab {
 
-plan::Network network_or_record(const std::string& name, std::string backend) {
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(name, unknown)) return plan::network_named(name);
-  const Json j = parse_json_file(name);
-  if (!is_record(j)) return plan::network_named(name);
-  const Json record = checked_record(j, name);
+namespace {
+
+plan::Network network_of(const Json& record, const std::string& name, std::string backend) {
   check(record.at("command") == "bench allreduce",
         "--network {}: a record of {}; give one of bench allreduce, or a "
         "network's file",
@@ -45,6 +42,21 @@ plan::Network network_or_record(const std::string& name, std::string backend) {
   n.node_bandwidth = n.device_bandwidth;
   n.name = backend + " as measured";
   return n;
+}
+
+}  // namespace
+
+plan::Network network_or_record(const std::string& name, const std::string& backend) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(name, unknown)) return plan::network_named(name);
+  const Json j = parse_json_file(name);
+  if (!is_record(j)) return plan::network_named(name);
+  const Json record = checked_record(j, name);
+  try {
+    return network_of(record, name, backend);
+  } catch (const Json::exception& e) {
+    fail_with(ErrorKind::usage, "--network {}: lacks something that a measured network has: {}", name, message_of(e));
+  }
 }
 
 }  // namespace sinter::lab

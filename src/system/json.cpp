@@ -61,6 +61,8 @@ Json parse_json(const std::string& text, const std::string& path) {
   }
 }
 
+void json_lacks_a_field() { throw Json::out_of_range::create(403, "a field is not there", nullptr); }
+
 std::string message_of(const Json::exception& e) {
   std::string what = e.what();  // "[json.exception.parse_error.101] parse error at line 3, column 5: …"
   size_t start = what.find("] ");

@@ -1,5 +1,11 @@
 // JSON as sinter reads and writes it.
 #pragma once
+
+// A field that is asked for with [] and is not there is the file's fault: an exception, as with at(), and no abort.
+namespace sinter {
+[[noreturn]] void json_lacks_a_field();
+}
+#define JSON_ASSERT(holds) (static_cast<bool>(holds) ? void() : ::sinter::json_lacks_a_field())
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -42,7 +42,7 @@ std::string lanes_picture(const std::string& title, const std::vector<const Json
     for (const LaneStyle& style : styles) {
       if (!lanes.contains(style.name)) continue;
       for (const Json& piece : lanes[style.name]) {
-        double from = x(piece[0].get<double>()), to = std::max(from + 0.4, x(piece[1].get<double>()));
+        double from = x(piece.at(0).get<double>()), to = std::max(from + 0.4, x(piece.at(1).get<double>()));
         body += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" fill=\"{}\"/>\n", from,
                             y, to - from, lane_height - 3, style.colour);
       }

@@ -154,7 +154,7 @@ Table overview(const Json& results) {
     published = published || !row.back().empty();
     row.push_back(r.at("status") == "oom" ? "OOM, predicted: " + r.value("reason", "")
                   : r.at("leaks").empty() ? ""
-                                          : "LEAK in " + r["leaks"][0].at("range").get<std::string>());
+                                          : "LEAK in " + r["leaks"].at(0).at("range").get<std::string>());
     t.rows.push_back(row);
   }
   t.drop_empty_columns();
