@@ -4,7 +4,7 @@
 # ARGS='…' (bench, demo's benchmark flags go to build/sinter itself), GPU_FILTER='*Gpu*Norm*' (gpu-sanitize).
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build debug demo test test-browser gpu-test gpu-sanitize bench sanitize asan tsan format lint tidy install clean
+.PHONY: help setup build debug demo test test-browser gpu-test gpu-sanitize bench sanitize asan tsan fuzz format lint tidy install clean
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
@@ -62,6 +62,9 @@ tsan:            ## all tests under the thread sanitizer
 	@# With much address randomisation the sanitizer's shadow memory finds no place; setarch -R switches it off.
 	@fixed=$$(setarch -R true 2>/dev/null && echo "setarch -R"); \
 	  TSAN_OPTIONS="suppressions=$(CURDIR)/tools/tsan.supp $$TSAN_OPTIONS" $$fixed sh tools/run_tests.sh build-tsan
+
+fuzz:            ## readers of files, fuzzed with libFuzzer; SECONDS=600 READERS='safetensors manifest'
+	@sh tools/fuzz.sh $(or $(SECONDS),600) $(READERS)
 
 format:          ## clang-format every source in place
 	@sh tools/lint.sh format

@@ -39,6 +39,12 @@ if(SINTER_SANITIZE)
   add_link_options(-fsanitize=${SINTER_SANITIZE})
 endif()
 
+set(SINTER_FUZZ "" CACHE FILEPATH "libFuzzer's archive: builds tests/fuzz with it (tools/fuzz.sh)")
+if(SINTER_FUZZ)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")
+  add_compile_options(-fsanitize-coverage=trace-pc,trace-cmp)
+endif()
+
 find_program(SINTER_CCACHE ccache)
 if(SINTER_CCACHE)
   foreach(language CXX CUDA)
