@@ -617,6 +617,25 @@ def plan_h200(records):
                   "at worst"], lines)
 
 
+def plan_ranks(records):
+    """By backend, mode and what ranks do: steps whose repeats spread less than a tenth, and the others."""
+    rows = []
+    for r in records.results("plan/ranks.json"):
+        source = pathlib.Path(r["source"]).stem.split("_")  # ranks_ddp_shm
+        what = {"ddp": "data parallelism", "shard": "sharding"}[source[1]]
+        rows.append((what, source[2], "compiled" if "compiled" in r["text"] else "eager", r))
+    steady = [row for row in rows if row[3]["spread"] < 0.1]
+    lines = []
+    for key in dict.fromkeys(row[:3] for row in rows):
+        these = [row[3] for row in steady if row[:3] == key]
+        lines.append([*key, f"{len(these)} of {sum(row[:3] == key for row in rows)}"] +
+                     [f"{100 * e:.1f} %" for field in ("predicted_ms", "naive_ms") for e in errors(these, field)])
+    lines.append(["all", "", "", f"{len(steady)} of {len(rows)}"] + [
+        f"{100 * e:.1f} %" for field in ("predicted_ms", "naive_ms") for e in errors([r[3] for r in steady], field)])
+    return table(["what", "backend", "mode", "steps that spread less than 10 %", "error on average", "at worst",
+                  "constant part of the peak, on average", "at worst"], lines)
+
+
 # correctness.md
 
 def gpu_tests(records):
