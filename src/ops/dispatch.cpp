@@ -109,7 +109,7 @@ struct Communication {
     OwnedCall call;
     std::vector<Tensor> tensors;
     std::unique_ptr<Event> over;
-    bool takes_turns = false;  // then it is waited for by the count
+    bool takes_turns = false;  // on a device that ranks share: then it is waited for by the count
   };
   explicit Communication(DeviceType device)
       : backend(backend_of(device)), stream(backend.create_stream(StreamRole::communication)), moment(device) {}
@@ -142,7 +142,7 @@ void communicate(Kernel kernel, const KernelCall& k, const OpCall& call, DeviceT
   c.backend.wait(c.stream, c.moment.native());
   c.backend.submit(kernel, kept.call, {call.op.name, Range::current().id, true});
   c.backend.record(kept.over->native(), c.stream);
-  if (!k.attrs.as<CollectiveAttrs>().group->takes_turns()) return;
+  if (device != DeviceType::cuda || !k.attrs.as<CollectiveAttrs>().group->takes_turns()) return;
   if (!c.count) {
     c.count = static_cast<uint32_t*>(c.backend.allocate(sizeof *c.count));
     check(c.count, "a collective: the device has no memory left");

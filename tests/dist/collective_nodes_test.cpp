@@ -6,7 +6,9 @@
 #include "dist/data_parallel.h"
 #include "dist/group.h"
 #include "nn/transformer.h"
+#include "ops/context.h"
 #include "ops/ops.h"
+#include "plan/gpus.h"
 #include "support/graph_checks.h"
 #include "train/workload.h"
 
@@ -111,6 +113,41 @@ TEST(CollectiveNodes, HaveALaneAndUpdatesBeginAsBucketsArrive) {
           c.is_communication() && c.in[0].buffer == n.in[1].buffer &&
           compile::span_of(c.call.in[0], c.in[0].offset).overlaps(compile::span_of(n.call.in[1], n.in[1].offset));
     EXPECT_EQ(collectives, 1) << "a part of an update lies in one bucket";
+  }
+}
+
+// A norm's backward pass and the cast of what it gives are one call also where the norm's gradient, which is ready
+// between them, is sent at once: all strategies and levels have the same bits.
+TEST(CollectiveNodes, DoNotStandBetweenCallsThatAreFused) {
+  MetaTarget gpu(plan::card_named("H200-141").info());
+  std::unique_ptr<ProcessGroup> two = dist::make_imagined_group(2);
+  auto graph_of = [&](dist::Strategy strategy, ShardLevel level) {
+    TrainerOptions o = options_with(two.get(), strategy, 0.01);
+    o.device = DeviceType::meta, o.precision = precision_named("bf16"), o.shard.level = level;
+    Trainer t(little(), o, make_transformer);
+    compile::Graph g = t.trace(Pass::step, random_batch(3, 12, 61, 1, DeviceType::meta));
+    for (const compile::Pass& pass : compile::all_passes()) pass.run(g, {});
+    return g;
+  };
+  int64_t fused = count(graph_of(dist::Strategy::naive, ShardLevel::none), OpKind::fused);
+  ASSERT_GT(fused, 0);
+  for (ShardLevel level : {ShardLevel::optimizer, ShardLevel::gradients, ShardLevel::parameters})
+    EXPECT_EQ(count(graph_of(dist::Strategy::bucketed, level), OpKind::fused), fused) << name_of(level);
+  compile::Graph g = graph_of(dist::Strategy::overlap, ShardLevel::none);
+  EXPECT_EQ(count(g, OpKind::fused), fused);
+  // Nothing adds to a gradient that has been sent.
+  for (size_t c = 0; c < g.nodes.size(); ++c) {
+    if (!g.nodes[c].is_communication()) continue;
+    auto sent = compile::span_of(g.nodes[c].call.in[0], g.nodes[c].in[0].offset);
+    bool written = false;
+    for (size_t i = 0; i < g.nodes.size(); ++i)
+      g.nodes[i].for_each_access([&](const auto& at, const TensorRef& t, bool, bool writes) {
+        if (i == c || !writes || at.buffer != g.nodes[c].in[0].buffer) return;
+        if (!compile::span_of(t, at.offset).overlaps(sent)) return;
+        EXPECT_LT(i, c) << g.nodes[i].op->name << " after " << g.nodes[c].op->name;
+        written = true;
+      });
+    EXPECT_TRUE(written);
   }
 }
 
@@ -251,6 +288,21 @@ TEST(Collective, CostsWhatARingSends) {
   EXPECT_THROW(reduce_scatter(x, x, four), Error);
   EXPECT_THROW(broadcast(x, four, 4), Error);
   EXPECT_THROW(all_reduce(zeros({3}, DType::i64, DeviceType::meta), four), Error);
+}
+
+// The CPU has no counts: numbers of the host go round also among ranks that share a GPU.
+TEST(Collective, OfTheHostNeedsNoTurnOnTheGpu) {
+  class OnOneGpu : public NotingGroup {
+   public:
+    using NotingGroup::NotingGroup;
+    bool takes_turns() const override { return true; }
+  } two(2);
+  Tensor share = zeros({2}, DType::f32, DeviceType::cpu), x = zeros({4}, DType::f32, DeviceType::cpu);
+  all_gather(share, x, two);
+  join_communication(DeviceType::cpu);
+  synchronize(DeviceType::cpu);
+  ASSERT_EQ(two.made.size(), 1u);
+  EXPECT_EQ(two.made[0].kind, CollectiveKind::all_gather);
 }
 
 TEST(DataParallelOptions, BadOnesAreRefused) {

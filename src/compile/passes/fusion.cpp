@@ -190,7 +190,14 @@ Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, 
     graph.nodes[i].for_each_access(
         [&](const Operand& o, const TensorRef&, bool, bool) { users[size_t(o.buffer)].push_back(i); });
 
+  // Collectives that come right after another call than they did, by its place: a group that was to be one call stood on
+  // both sides of them.
+  std::vector<size_t> comes_after(graph.nodes.size());
+
   auto now = [&](size_t i) -> const Node& { return replaced[i] ? *replaced[i] : graph.nodes[i]; };
+  auto meets = [&](size_t i, const std::vector<size_t>& others) {
+    return std::any_of(others.begin(), others.end(), [&](size_t o) { return conflict(now(i), now(o)); });
+  };
   auto joins = [&](FusionGroup& group, size_t i) {
     FusionGroup::Expand expand = replaced[i] ? nullptr : expansion(graph, graph.nodes[i]);
     return expand && group.take(i, expand);
@@ -198,15 +205,21 @@ Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, 
   for (size_t first = 0; first < graph.nodes.size(); ++first) {
     FusionGroup group(graph);
     if (gone[first] || !joins(group, first)) continue;
-    std::vector<size_t> between;
+    std::vector<size_t> between, delayed;
     for (size_t i = first + 1; i < std::min(graph.nodes.size(), first + window); ++i) {
       if (gone[i]) continue;
       if (graph.nodes[i].is_host()) break;
-      // What has been passed must not mind that the group now comes after it.
+      // What has been passed must not mind that the group now comes after it, nor this call that it comes before
+      // collectives that wait for the group.
       bool free = true;
       for (size_t b : between)
         for (size_t m : group.members()) free = free && (m > b || !conflict(now(b), graph.nodes[m]));
       if (!free) break;
+      if (graph.nodes[i].is_communication() && (meets(i, group.members()) || meets(i, delayed))) {
+        delayed.push_back(i);
+        continue;
+      }
+      if (meets(i, delayed)) break;
       if (!joins(group, i)) between.push_back(i);
     }
     const std::vector<size_t>& members = group.members();
@@ -231,10 +244,18 @@ Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, 
                                        before - fused.bytes, before));
     gone[members.back()] = false;
     replaced[members.back()] = std::move(fused);
+    for (size_t d : delayed)
+      if (d < members.back()) comes_after[d] = std::max(comes_after[d], members.back());
   }
+  std::vector<std::vector<size_t>> behind(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (replaced[i]) graph.nodes[i] = std::move(*replaced[i]);
-  remove_nodes(graph, gone);
+    if (comes_after[i]) behind[comes_after[i]].push_back(i);
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!gone[i] && !comes_after[i]) nodes.push_back(replaced[i] ? std::move(*replaced[i]) : std::move(graph.nodes[i]));
+    for (size_t d : behind[i]) nodes.push_back(std::move(graph.nodes[d]));
+  }
+  graph.nodes = std::move(nodes);
   return report;
 }
 
