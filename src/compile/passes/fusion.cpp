@@ -190,8 +190,7 @@ Report fuse_groups(Graph& graph, FusionGroup::Expand (*expansion)(const Graph&, 
     graph.nodes[i].for_each_access(
         [&](const Operand& o, const TensorRef&, bool, bool) { users[size_t(o.buffer)].push_back(i); });
 
-  // Collectives that come right after another call than they did, by its place: a group that was to be one call stood on
-  // both sides of them.
+  // Behind which call collectives now come, by its place: a group that was to be one call stood on both sides of them.
   std::vector<size_t> comes_after(graph.nodes.size());
 
   auto now = [&](size_t i) -> const Node& { return replaced[i] ? *replaced[i] : graph.nodes[i]; };

@@ -36,7 +36,12 @@ double all_reduce_seconds(ProcessGroup& group, int64_t bytes, int times, DeviceT
   return statistics_of(seconds).median;
 }
 
-// One step: when a lane was at work. Pieces closer than what an eye can tell apart are joined.
+bool is_update(const Activity& a) {
+  const RangeNode* phase = range_of(a.range).phase();
+  return phase && phase->name == "optimizer";
+}
+
+// One step: when it did what. Pieces closer than what an eye can tell apart are joined.
 Json lanes_of(const Trace& trace) {
   if (trace.steps.empty()) return nullptr;
   auto [begin, end] = trace.steps.back();
@@ -47,7 +52,7 @@ Json lanes_of(const Trace& trace) {
     if (a.begin_ns >= begin && a.end_ns <= end) sorted.push_back(&a);
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
   for (const Activity* a : sorted) {
-    auto& lane = lanes[is_communication(*a) ? "communication" : a->stream > 0 ? "updates" : "compute"];
+    auto& lane = lanes[is_communication(*a) ? "communication" : is_update(*a) ? "updates" : "compute"];
     double from = double(a->begin_ns - begin), to = double(a->end_ns - begin);
     bool join = !lane.empty() && from - lane.back().second < scale && !is_communication(*a);
     if (join) lane.back().second = std::max(lane.back().second, to);
