@@ -544,12 +544,12 @@ def ranks_shard(records):
     return by_level(records.results("ranks/shard_2_ranks.json"))
 
 
-def ranks_shard_bf16(records):
+def peaks_by_level(results):
     """Bytes of state for each parameter, beside what the level's formula gives without units on their way."""
     formula = {"none": lambda d: 18, "broadcast": lambda d: 10 + 8 / d, "optimizer": lambda d: 6 + 12 / d,
                "gradients": lambda d: 2 + 16 / d, "parameters": lambda d: 16 / d}
     rows = []
-    for r in records.results("ranks/shard_bf16.json"):
+    for r in results:
         state = sum(r["after_step_by"].get(c, 0) for c in STATE) / r["parameters"]
         equal = all(x["peak_bytes"] == x["predicted_peak_bytes"] for x in r["by_rank"])
         rows.append([r["mode"], str(r["ranks"]), r["level"], f"{r['peak_bytes'] / 2**20:.0f}",
@@ -557,6 +557,10 @@ def ranks_shard_bf16(records):
                      f"{formula[r['level']](r['ranks']):.2f}"])
     return table(["mode", "ranks", "level", "MiB a rank, at most", "predicted", "state, B a parameter", "formula"],
                  rows)
+
+
+def ranks_shard_bf16(records):
+    return peaks_by_level(records.results("ranks/shard_bf16.json"))
 
 
 def ranks_shard_predicted(records):
@@ -571,6 +575,79 @@ def ranks_shard_predicted(records):
                          ", ".join(f"{card} from {n}" for card, n in needed.items() if n)])
     return table(["model", "mode", "ranks", "level", "GiB a rank, at most", "state at the peak, B a parameter",
                   "fits, with ranks"], rows)
+
+
+# gpu-ranks.md
+
+def gpu_ddp(records):
+    return by_strategy(records.results("h200-ranks/ddp_medium.json"))
+
+
+def gpu_ddp_mps(records):
+    return by_strategy(records.results("h200-ranks/ddp_medium_mps.json"))
+
+
+def best_bucketed(name, records):
+    return min((r for r in records.results(f"h200-ranks/{name}.json")
+                if r["strategy"] == "bucketed" and r["mode"] == "compiled" and is_ours(r)), key=lambda r: median([r]))
+
+
+def gpu_ddp_costs(records):
+    """The fastest buckets of two ranks that share the GPU, beside one rank that stores its gradients too."""
+    (one,) = records.results("h200-ranks/one_rank.json")
+    rows = [["one rank, gradients stored", number(median([one])), "1.00"]]
+    for name, how in (("ddp_medium", "two ranks in turns"), ("ddp_medium_mps", "two ranks under MPS")):
+        r = best_bucketed(name, records)
+        rows.append([f"{how}, {strategy_name(r)}", number(median([r])), f"{median([r]) / median([one]):.2f}"])
+    return table(["step", "ms", "÷ one rank"], rows)
+
+
+def gpu_ddp_xl(records):
+    published = {"naive": "846", "flat": "898", "bucketed 100 MiB": "874", "bucketed 1000 MiB": "out of memory"}
+    rows = []
+    for r in records.results("h200-ranks/ddp_xl.json"):
+        name = strategy_name(r)
+        talks = name != "none"
+        rows.append([name, number(median([r])), number(r["communication_ms"]) if talks else "",
+                     str(r["collectives"]) if talks else "", f"{r['peak_bytes'] / 2**30:.1f}", published.get(name, "")])
+    return table(["strategy", "step ms", "communication ms", "calls", "GiB a rank", "published, on 2 GPUs, ms"], rows)
+
+
+def gpu_ddp_torch(records):
+    results = records.results("h200-ranks/ddp_torch.json")
+    (theirs,) = [r for r in results if not is_ours(r)]
+    return table(["step", "ms", "GiB a rank", "PyTorch's DDP ÷ this"],
+                 [[strategy_name(r), number(median([r])), f"{r['peak_bytes'] / 2**30:.1f}",
+                   f"**{median([theirs]) / median([r]):.1f}**" if is_ours(r) and r["strategy"] != "none" else ""]
+                  for r in results])
+
+
+def gpu_shard(records):
+    return by_level(records.results("h200-ranks/shard_large.json"))
+
+
+def gpu_shard_peaks(records):
+    return peaks_by_level(records.results("h200-ranks/shard_medium.json"))
+
+
+def gpu_shard_limit(records):
+    rows = []
+    for r in records.results("h200-ranks/shard_2.7B.json"):
+        ok = r["status"] == "ok"
+        rows.append([r["level"], number(median([r])) if ok else "", f"{r['peak_bytes'] / 2**30:.1f}" if ok else "",
+                     "" if ok else f"refused: {r['reason']}"])
+    return table(["level", "step ms", "GiB a rank", ""], rows)
+
+
+def gpu_train(records):
+    (bench,), (train,) = (records.results(f"h200-ranks/{name}.json") for name in ("train_bench", "train"))
+    step = 1e3 * train["batch"] * train["ctx"] / train["tokens_per_s"]
+    return table(["", "ms a step", "÷ bench"],
+                 [["bench model, 200 steps", number(median([bench])), "1.000"],
+                  [f"train, {train['steps_done']} steps, the median one", number(step),
+                   f"{step / median([bench]):.3f}"],
+                  ["train, with what comes before the first step", number(1e3 * train["seconds"] / train["steps_done"]),
+                   f"{1e3 * train['seconds'] / train['steps_done'] / median([bench]):.3f}"]])
 
 
 # plan.md
@@ -676,6 +753,8 @@ def index(records):
     sums = [median([theirs]) / median([shm]) for theirs, shm, _ in beside_torch_gloo(records)]
 
     published, stored = records.results("plan/published.json"), records.results("plan/h200_records.json")
+    (torch_ddp,) = (r for r in records.results("h200-ranks/ddp_torch.json") if not is_ours(r))
+    torch_ddp = median([torch_ddp]) / median([best_bucketed("ddp_torch", records)])
 
     def span(values):
         return f"{max(values):.2f} to {min(values):.2f}"
@@ -693,6 +772,8 @@ def index(records):
          f" PyTorch 1.13"],
         ["[ranks](ranks.md)", "sums over ranks, data parallelism and sharding on CPUs", f"all-reduce of 10 and 100 MB,"
          f" 2 and 4 ranks on 2 cores: {span(sums)} times as fast as PyTorch's Gloo"],
+        ["[gpu-ranks](gpu-ranks.md)", "data parallelism and sharding, ranks that share an H200", f"medium, two ranks:"
+         f" {torch_ddp:.0f} times as fast as PyTorch's DistributedDataParallel on the same GPU"],
         ["[plan](plan.md)", "predicted step times beside measured ones", f"published runs: off by"
          f" {100 * errors(published)[0]:.1f} % on average, a constant part of the peak by"
          f" {100 * errors(published, 'naive_ms')[0]:.1f} %; our own H200 steps: {100 * errors(stored)[0]:.1f} %"],
