@@ -276,6 +276,11 @@ void check_layout(const Shape& s, const Layout& l) {
         l.data);
 }
 
+double memory_of_layers(const Shape& s, const Layout& l, const std::string& dtype, const Network& network) {
+  check_layout(s, l);
+  return Builder(s, l, dtype, network).memory_bytes((s.layers + l.pipeline - 1) / l.pipeline);  // of the largest stage
+}
+
 SimulatedStep simulate_layers(const Shape& s, const Layout& l, const std::string& dtype, const Machine& m,
                               const Network& network, const Conditions& c) {
   check_layout(s, l);

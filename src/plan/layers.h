@@ -48,5 +48,7 @@ struct SimulatedStep {
 };
 SimulatedStep simulate_layers(const Shape& shape, const Layout& layout, const std::string& dtype,
                               const Machine& machine, const Network& network, const Conditions& conditions = {});
+// The memory of that alone, which takes no time to say.
+double memory_of_layers(const Shape& shape, const Layout& layout, const std::string& dtype, const Network& network);
 
 }  // namespace sinter::plan

@@ -107,6 +107,12 @@ refused 2 'trace|one simulation|2' $simulate --devices 1,2 --trace "$work/t.json
 refused 2 'gpus|between 1 and' plan fit --size xl --gpus 0
 refused 2 'memory lots|80GB' plan fit --size xl --memory lots
 refused 2 'global-batch 7|--gpus 2' plan fit --size xl --gpus 2 --global-batch 7
+refused 2 'global-batch|between 1' plan best --size small --global-batch 0
+refused 2 'one model|2' plan best --size small,xl
+refused 2 't4|bf16|fp16' plan best --size small --machine t4 --dtype bf16
+refused 2 'mtbf|more than 0' plan failures --mtbf 0
+refused 2 'save-s 0|each step' plan failures --save-s 0 --write-s 0
+refused 2 'every-s 5|30 s' plan failures --every-s 5
 refused 2 'one of --published' plan validate
 refused 2 '--machine|calibrate' plan validate --random 2
 refused 2 'calibrate|--record' plan calibrate

@@ -14,6 +14,47 @@ done
 "$SINTER" show "$work/r.json" > "$work/shown"
 cmp "$work/out" "$work/shown" || fail "show prints another table"
 
+# 1,024 devices of 8,100 hours fail every 7.9 hours.
+"$SINTER" plan failures --devices 1024 --mtbf 8100 --every-s 3600 --step-ms 1000 --json "$work/r.json" \
+  > "$work/out"
+for text in '7.91 h' 'best' '3,600' 'goodput %'; do has "$work/out" "$text"; done
+"$SINTER" show "$work/r.json" > "$work/shown"
+cmp "$work/out" "$work/shown" || fail "show prints another table"
+
+# Every way that is listed is what plan simulate says of it, and none that fits is left out for being fast.
+model="--dtype bf16 --d-model 2048 --d-ff 5632 --layers 16 --heads 16 --ctx 4096"
+# shellcheck disable=SC2086
+"$SINTER" plan best $model --devices 32 --global-batch 64 --memory 16GB --top 1000000 --json "$work/r.json" \
+  > "$work/out"
+has "$work/out" 'ways to divide it fit'
+"$SINTER" show "$work/r.json" > "$work/shown"
+cmp "$work/out" "$work/shown" || fail "show prints another table"
+python3 - "$work/r.json" "$SINTER" $model << 'END' || fail "plan best and plan simulate differ"
+import json, subprocess, sys
+record = json.load(open(sys.argv[1]))
+rows = record["results"]
+assert len(rows) == record["fit"] > 50, record["fit"]
+assert all(r["memory_bytes"] <= 0.9 * 16e9 for r in rows)
+fastest = min(r["step_ms"] for r in rows)
+assert rows[0]["step_ms"] <= 1.03 * fastest
+assert {r["tensor"] for r in rows} > {1, 2} and {r["pipeline"] for r in rows} > {1, 2}
+assert {r["context"] for r in rows} == {1, 2, 4}
+for r in rows[:: len(rows) // 5]:
+    flags = ["--devices", "32", "--from", "shapes", "--json", "-", "--machine", "h100", "--batch", str(r["batch"]),
+             "--shard", r["shard"], "--recompute", str(r["recompute"])]
+    for name, flag in (("tensor", "--tensor"), ("pipeline", "--pipeline"), ("interleave", "--interleave"),
+                       ("context", "--context"), ("accumulate", "--accumulate")):
+        flags += [flag, str(r[name])] if r[name] > 1 else []
+    flags += ["--sequence-parallel"] if r["tensor"] > 1 else []
+    command = [sys.argv[2], "plan", "simulate", *sys.argv[3:], *flags]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["results"][0]
+    assert abs(said["step_ms"] / r["step_ms"] - 1) < 1e-6 and said["data"] == r["data"], (r, said)
+END
+code=0
+"$SINTER" plan best --size 2.7B --dtype bf16 --devices 1 --memory 8GB > "$work/out" || code=$?
+[ "$code" -eq 3 ] || fail "what does not fit ends with $code"
+has "$work/out" 'Nothing fits; what needs least takes'
+
 # A record is a configuration: its model is what --config takes.
 "$SINTER" plan cost --d-model 64 --d-ff 128 --layers 2 --heads 4 --dtype bf16 --json "$work/r.json" > "$work/out"
 "$SINTER" plan cost --config "$work/r.json" > "$work/again"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "lab/divided_model.h"
 #include "lab/driver.h"
 #include "lab/imagined_ranks.h"
 #include "lab/network_record.h"
@@ -77,19 +78,9 @@ struct Asked {
   bool graph = true;
 };
 
-plan::Shape shape_of(const MeasuredRun& run, const PlanSimulateOptions& o) {
-  const ModelConfig& m = run.model;
-  plan::Shape s;
-  s.d_model = m.d_model, s.d_ff = m.d_ff, s.layers = m.layers, s.heads = m.heads, s.kv_heads = m.key_value_heads();
-  s.vocab = m.vocab, s.ctx = m.ctx;
-  s.gated = !o.ungated, s.tied = o.tied;
-  s.naive_attention = m.attention.kind == AttentionKind::naive;
-  return s;
-}
-
-plan::Layout layout_of(const PlanSimulateOptions& o, const MeasuredRun& run, int64_t devices, ShardLevel level,
-                       const std::string& strategy) {
-  plan::Layout l;
+plan::Layout layout_asked(const PlanSimulateOptions& o, const MeasuredRun& run, int64_t devices, ShardLevel level,
+                          const std::string& strategy) {
+  plan::Layout l = layout_of(run, level);
   l.tensor = o.tensor.value_or(1), l.pipeline = o.pipeline.value_or(1), l.context = o.context.value_or(1);
   l.interleave = o.interleave.value_or(1);
   check(l.tensor >= 1 && l.pipeline >= 1 && l.context >= 1 && l.interleave >= 1,
@@ -99,17 +90,9 @@ plan::Layout layout_of(const PlanSimulateOptions& o, const MeasuredRun& run, int
   check(devices % each == 0, "--devices {}: not a multiple of the {} of --tensor × --pipeline × --context", devices,
         each);
   l.data = devices / each;
-  l.micro_batch = run.batch, l.micro_batches = run.accumulate;
-  check(level != ShardLevel::broadcast, "--shard broadcast: it is there to compare with, and is not simulated");
-  l.shard = level == ShardLevel::optimizer    ? plan::Layout::optimizer
-            : level == ShardLevel::gradients  ? plan::Layout::gradients
-            : level == ShardLevel::parameters ? plan::Layout::parameters
-                                              : plan::Layout::none;
   l.strategy = strategy == "flat" || strategy == "naive" ? plan::Layout::flat : plan::Layout::bucketed;
   l.recompute = o.recompute, l.sequence_parallel = o.sequence_parallel;
-  l.fused = run.mode == Mode::compiled ? 0.4 : 1;
-  l.wire_bytes = run.precision.compute && level == ShardLevel::parameters ? 2 : 4;
-  plan::check_layout(shape_of(run, o), l);
+  plan::check_layout(shape_of(run, o.ungated, o.tied), l);
   return l;
 }
 
@@ -189,14 +172,14 @@ int plan_simulate(const PlanSimulateOptions& options, const OutputOptions& outpu
       for (const std::string& strategy : level == ShardLevel::none ? o.strategy : std::vector<std::string>{"bucketed"})
         for (int64_t devices : o.devices) {
           dist::strategy_named(strategy);
-          plan::Layout l = layout_of(o, run, devices, level, strategy);
+          plan::Layout l = layout_asked(o, run, devices, level, strategy);
           bool divided = l.tensor * l.pipeline * l.context > 1 || o.ungated || o.tied || o.recompute > 0;
           check(o.from.empty() || o.from == "graph" || o.from == "shapes", "--from {}: unknown; choose graph or shapes",
                 o.from);
           check(o.from != "graph" || !divided,
                 "--from graph: the engine runs data parallelism and sharding of its own model; leave out --from for "
                 "tensor, pipeline and context parallelism, --recompute, --ungated and --tied");
-          all.push_back({run, machine, network, shape_of(run, o), l, name_of(level), strategy,
+          all.push_back({run, machine, network, shape_of(run, o.ungated, o.tied), l, name_of(level), strategy,
                          o.from.empty() ? !divided : o.from == "graph"});
         }
   check(o.trace.empty() || all.size() == 1, "--trace {}: a timeline is of one simulation, but these flags make {}",
