@@ -2,6 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include "compile/passes.h"
 #include "lab/table.h"
 #include "system/json.h"
 
@@ -19,11 +20,22 @@ inline std::string size_name(const Json& r) {
   return fmt::format("{}×{}, {} heads, d_ff {}", r.value("layers", 0), r.value("d_model", 0), r.value("heads", 0),
                      r.value("d_ff", 0));
 }
+// "dce+plan", or "all but fold" where most are on.
+inline std::string some_passes(const std::string& named) {
+  std::string off;
+  size_t are_off = 0, count = compile::all_passes().size();
+  for (const compile::Pass& p : compile::all_passes()) {
+    if (("+" + named + "+").find(fmt::format("+{}+", p.name)) != std::string::npos) continue;
+    off += (off.empty() ? "" : ", ") + std::string(p.name);
+    ++are_off;
+  }
+  return are_off == 0 || are_off > count / 2 ? named : "all but " + off;
+}
 // "eager", "compiled", or "compiled: dce+plan" where not all passes are on.
 inline std::string mode_text(const Json& r) {
   std::string mode = r.value("mode", "?");
   const Json passes = r.value("passes", Json());
-  return passes.is_string() && passes != "all" ? mode + ": " + passes.get<std::string>() : mode;
+  return passes.is_string() && passes != "all" ? mode + ": " + some_passes(passes) : mode;
 }
 // The compiler's passes added one by one are named by what each adds.
 inline std::vector<std::string> mode_texts(const Json& results) {

@@ -40,7 +40,7 @@ Table times_table(const Json& results) {
                {"against gloo"},
                {"against PyTorch", false, 3},
                {"verified", true},
-               {"status", true}};
+               {"status", true, 0, Column::wrap}};
   t.keys = 3;
   std::map<std::string, double> gloo, torch;
   for (const Json& r : results) {

@@ -112,7 +112,7 @@ const std::vector<Column> columns = {{"engine", true, 0, Column::cut},
                                      {"memory ours ÷ theirs", false, 5},
                                      {"published ms", true, 7, Column::wrap},
                                      {"published memory", true, 8},
-                                     {"status", true}};
+                                     {"status", true, 0, Column::wrap}};
 
 class Rows {
  public:

@@ -44,7 +44,7 @@ Table times(const Json& results) {
                                                  {"calls", false, 6},
                                                  {"tokens/s", false, 4},
                                                  {"memory a rank", false, 2},
-                                                 {"status", true}});
+                                                 {"status", true, 0, Column::wrap}});
   std::map<std::string, double> alone;
   for (const Json& r : results)
     if (is_ours(r) && r.value("strategy", "") == "none") alone[ranked_key(r)] = number(r, "median_ms");

@@ -25,7 +25,7 @@ Table times(const Json& results) {
                                                         {"MB moved"},
                                                         {"calls", false, 6},
                                                         {"tokens/s", false, 4},
-                                                        {"status", true}});
+                                                        {"status", true, 0, Column::wrap}});
   std::map<std::string, double> whole;
   for (const Json& r : results)
     if (r.value("level", "") == "none") whole[ranked_key(r)] = number(r, "median_ms");
