@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/check.h"
+
 namespace sinter::lab {
 namespace {
 
@@ -25,6 +27,18 @@ int64_t last_step(const Curve& c) {
 }
 
 }  // namespace
+
+void check_curve(const Curve& c) {
+  auto check_steps = [](const char* what, const std::vector<int64_t>& steps, const std::vector<double>& values) {
+    check(steps.size() == values.size(), "the curve of {} has {} steps, but {} values", what, steps.size(),
+          values.size());
+    for (size_t i = 0; i < steps.size(); ++i)
+      check(steps[i] > (i == 0 ? 0 : steps[i - 1]) && steps[i] < int64_t(1) << 53,
+            "the curve of {}: step {} is in place {}, but steps count from 1 and rise", what, steps[i], i + 1);
+  };
+  check_steps("losses", c.steps, c.loss);
+  check_steps("validation", c.validation_steps, c.validation_loss);
+}
 
 Curve thinned(const Curve& c, size_t most) {
   if (c.steps.size() <= most) return c;

@@ -19,6 +19,9 @@ struct Curve {
   }
 };
 
+// A record may have been cut or edited: refuses one whose steps do not rise from 1, or that has not a loss for each.
+void check_curve(const Curve& curve);
+
 // Of neighbouring steps the mean, so that at most so many are left; evaluations stay.
 Curve thinned(const Curve& curve, size_t most);
 

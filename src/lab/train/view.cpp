@@ -93,8 +93,11 @@ View train_view(const Json& record) {
   const Json& results = record.at("results");
   View view{preamble_of(record), {table_of(results)}, {}};
   std::vector<NamedCurve> curves;
-  for (const Json& r : results)
-    if (r.contains("curve")) curves.push_back({r.value("name", ""), r["curve"].get<Curve>()});
+  for (const Json& r : results) {
+    if (!r.contains("curve")) continue;
+    curves.push_back({r.value("name", ""), r["curve"].get<Curve>()});
+    check_curve(curves.back().curve);
+  }
   Chart chart = chart_of(curves);
   if (!chart.series.empty()) view.chart = std::move(chart);
   return view;
