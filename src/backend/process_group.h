@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/device.h"
 #include "core/kernel_call.h"
 
 namespace sinter {
@@ -47,7 +48,7 @@ class ProcessGroup {
   // Whether what is queued can become part of a captured graph.
   virtual bool captures() const { return true; }
   // Ranks share a device and take turns on it: Note [Taking turns] in backend/cuda/exchange.h.
-  virtual bool takes_turns() const { return false; }
+  virtual bool takes_turns(DeviceType) const { return false; }
 
   // A pool of the device's allocator (CachingAllocator::add_pool) whose memory needs no copy before it is
   // communicated; null where any memory does.

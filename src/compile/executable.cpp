@@ -39,9 +39,9 @@ Executable::Executable(Graph graph, std::shared_ptr<Arena> arena, bool capture)
     const ProcessGroup& group = *n.call.attrs.as<CollectiveAttrs>().group;
     communicates_ = true;
     capture_ = capture_ && group.captures();
-    takes_turns = takes_turns || group.takes_turns();
+    takes_turns = takes_turns || group.takes_turns(device);
   }
-  if (takes_turns && device == DeviceType::cuda) {
+  if (takes_turns) {
     counts_ = static_cast<uint32_t*>(backend_of(device).allocate(max_lanes * sizeof(uint32_t)));
     check(counts_, "a compiled step: the device has no memory left");
   }

@@ -26,7 +26,9 @@ class HostsGroup final : public ProcessGroup {
   const char* name() const override { return "hosts"; }
   void* pool() override { return inside_->pool(); }
   bool captures() const override { return inside_->captures() && between_->captures(); }
-  bool takes_turns() const override { return inside_->takes_turns() || between_->takes_turns(); }
+  bool takes_turns(DeviceType device) const override {
+    return inside_->takes_turns(device) || between_->takes_turns(device);
+  }
   void throw_if_failed() override { inside_->throw_if_failed(), between_->throw_if_failed(); }
 
   void run(const Collective& what, const void* in, void* out, void* stream) override {

@@ -66,7 +66,7 @@ class IpcGroup final : public DeviceGroup {
     for (auto& [key, base] : opened_) cuda::close(base);
   }
   const char* name() const override { return "ipc"; }
-  bool takes_turns() const override { return setting().takes_turns; }
+  bool takes_turns(DeviceType device) const override { return device == DeviceType::cuda && setting().takes_turns; }
 
  private:
   Shown& mine() { return shown_[rank()]; }

@@ -142,7 +142,7 @@ void communicate(Kernel kernel, const KernelCall& k, const OpCall& call, DeviceT
   c.backend.wait(c.stream, c.moment.native());
   c.backend.submit(kernel, kept.call, {call.op.name, Range::current().id, true});
   c.backend.record(kept.over->native(), c.stream);
-  if (device != DeviceType::cuda || !k.attrs.as<CollectiveAttrs>().group->takes_turns()) return;
+  if (!k.attrs.as<CollectiveAttrs>().group->takes_turns(device)) return;
   if (!c.count) {
     c.count = static_cast<uint32_t*>(c.backend.allocate(sizeof *c.count));
     check(c.count, "a collective: the device has no memory left");
