@@ -4,12 +4,12 @@
 
 namespace sinter::lab {
 
-plan::Shape shape_of(const MeasuredRun& run, bool ungated, bool tied) {
+plan::Shape shape_of(const MeasuredRun& run, bool ungated) {
   const ModelConfig& m = run.model;
   plan::Shape s;
   s.d_model = m.d_model, s.d_ff = m.d_ff, s.layers = m.layers, s.heads = m.heads, s.kv_heads = m.key_value_heads();
   s.vocab = m.vocab, s.ctx = m.ctx;
-  s.gated = !ungated, s.tied = tied;
+  s.gated = !ungated, s.tied = m.tied_embeddings;
   s.naive_attention = m.attention.kind == AttentionKind::naive;
   return s;
 }

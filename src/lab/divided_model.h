@@ -5,7 +5,7 @@
 
 namespace sinter::lab {
 
-plan::Shape shape_of(const MeasuredRun& run, bool ungated, bool tied);
+plan::Shape shape_of(const MeasuredRun& run, bool ungated);
 
 // Data ranks alone, as many as its caller says: what follows from batch, mode, precision and level.
 plan::Layout layout_of(const MeasuredRun& run, ShardLevel level);

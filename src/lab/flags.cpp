@@ -42,4 +42,19 @@ std::string chosen_device(const std::optional<std::string>& flag) {
   return "cuda";
 }
 
+double bytes_named(const std::string& flag, const std::string& text) {
+  size_t end = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  std::string unit = text.substr(end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  check(end > 0 && number > 0 && number < 1e9 && (unit.empty() || unit == "GB" || unit == "GiB"),
+        "{} {}: not an amount of memory; write 80GB or 80GiB", flag, text);
+  return number * (unit == "GiB" ? double(1 << 30) : 1e9);
+}
+
 }  // namespace sinter::lab

@@ -64,6 +64,9 @@ class Flags {
   std::vector<Flag> all;
 };
 
+// "80GB" is 80·10⁹ bytes, as is "80"; "80GiB" is 80·2³⁰.
+double bytes_named(const std::string& flag, const std::string& text);
+
 std::string flag_named(const std::string& field);  // d_model -> --d-model
 
 // --device, the same for every command that runs something.

@@ -135,4 +135,6 @@ std::string machine_json(const Machine& m) {
   return j.dump(2) + "\n";
 }
 
+std::string network_beside(const Machine& machine) { return machine.name.starts_with("a100") ? "a100" : "h100"; }
+
 }  // namespace sinter::plan

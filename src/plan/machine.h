@@ -50,6 +50,8 @@ struct Machine {
 // A file's path, or a name of known_machines(); refuses what is broken with line, field and reason.
 Machine machine_named(const std::string& name_or_file);
 std::vector<std::string> known_machines();
+// Of the networks that are known by name, the one that lies between such machines where nobody says another.
+std::string network_beside(const Machine& machine);
 std::string machine_json(const Machine& machine);  // as machine_named() reads it
 
 }  // namespace sinter::plan

@@ -9,7 +9,6 @@
 #include "lab/driver.h"
 #include "lab/model_flags.h"
 #include "lab/network_record.h"
-#include "lab/plan_fit/plan_fit.h"
 #include "plan/machine.h"
 #include "system/units.h"
 
@@ -20,7 +19,7 @@ struct PlanBestOptions {
   std::string machine = "h100", network, memory;
   int64_t devices = 1, top = 10;
   std::optional<int64_t> global_batch;
-  bool ungated = false, tied = false;
+  bool ungated = false;
 };
 
 struct BestResult {
@@ -81,7 +80,7 @@ class Search {
         machine_(std::move(machine)),
         network_(std::move(network)),
         memory_(memory),
-        shape_(shape_of(run_, o.ungated, o.tied)) {}
+        shape_(shape_of(run_, o.ungated)) {}
 
   // The fastest first; where nothing fits, the one that needs least.
   std::vector<BestResult> found(Progress& progress) {
@@ -158,7 +157,7 @@ class Search {
 int plan_best(const PlanBestOptions& options, const OutputOptions& output) {
   PlanBestOptions o = options;
   plan::Machine machine = plan::machine_named(o.machine);
-  if (o.network.empty()) o.network = machine.name.starts_with("a100") ? "a100" : "h100";
+  if (o.network.empty()) o.network = plan::network_beside(machine);
   plan::Network network = network_or_record(o.network);
   double memory = o.memory.empty() ? machine.memory_bytes : bytes_named("--memory", o.memory);
   check(o.devices >= 1 && o.devices <= 100000, "--devices must be between 1 and 100000, not {}", o.devices);
@@ -269,7 +268,6 @@ Command::Run declare(Flags& flags, const Program&) {
   flags.add("--memory", p.memory, "SIZE", "of a device, 80GB or 80GiB (default: the machine's)", where);
   flags.add("--network", p.network, "NAME|FILE", "as of plan simulate (default: the machine's)", where);
   flags.add_switch("--ungated", p.ungated, "the feed-forward has one matrix in, not two", "Model");
-  flags.add_switch("--tied", p.tied, "embedding and head are one", "Model");
   add_output_flags(flags, g->output, Plot::no);
   return [g] {
     g->plan.sweep = g->model.sweep();

@@ -37,21 +37,6 @@ struct FitResult {
   }
 };
 
-double bytes_named(const std::string& flag, const std::string& text) {
-  size_t end = 0;
-  double number = 0;
-  try {
-    number = std::stod(text, &end);
-  } catch (const std::exception&) {
-    end = 0;
-  }
-  std::string unit = text.substr(end);
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
-  check(end > 0 && number > 0 && number < 1e9 && (unit.empty() || unit == "GB" || unit == "GiB"),
-        "{} {}: not an amount of memory; write 80GB or 80GiB", flag, text);
-  return number * (unit == "GiB" ? double(1 << 30) : 1e9);
-}
-
 namespace {
 
 class Search {
@@ -135,7 +120,7 @@ int plan_fit(const PlanFitOptions& options, const OutputOptions& output, const M
   PlanFitOptions o = options;
   plan::Machine machine = plan::machine_named(o.machine);
   check(machine.target.type == DeviceType::cuda, "--machine {}: a CPU; plan fit is about GPUs", o.machine);
-  if (o.network.empty()) o.network = machine.name.starts_with("a100") ? "a100" : "h100";
+  if (o.network.empty()) o.network = plan::network_beside(machine);
   plan::Network network = network_or_record(o.network);
   double memory = o.memory.empty() ? machine.memory_bytes : bytes_named("--memory", o.memory);
   check(o.gpus >= 1 && o.gpus <= 1 << 14, "--gpus must be between 1 and {}, not {}", 1 << 14, o.gpus);

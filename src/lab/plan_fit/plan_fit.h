@@ -15,7 +15,4 @@ struct PlanFitOptions {
 int plan_fit(const PlanFitOptions& options, const OutputOptions& output, const MakeModel& make_model);
 View plan_fit_view(const Json& record);
 
-// "80GB" is 80·10⁹ bytes, as is "80"; "80GiB" is 80·2³⁰.
-double bytes_named(const std::string& flag, const std::string& text);
-
 }  // namespace sinter::lab

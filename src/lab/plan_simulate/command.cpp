@@ -54,7 +54,6 @@ Command::Run declare(Flags& flags, const Program& program) {
   flags.add("--recompute", p.recompute, "X", "part of the layers' forward pass that is computed again (default 0)",
             ranks);
   flags.add_switch("--ungated", p.ungated, "the feed-forward has one matrix in, not two", "Model");
-  flags.add_switch("--tied", p.tied, "embedding and head are one", "Model");
   flags.add("--from", p.from, "graph|shapes", "what is simulated (default: the graph, where the engine runs it so)",
             ranks);
   flags.add("--slow-device", p.slow_device, "X", "one device takes X times as long (default 1)", where);

@@ -92,7 +92,7 @@ plan::Layout layout_asked(const PlanSimulateOptions& o, const MeasuredRun& run, 
   l.data = devices / each;
   l.strategy = strategy == "flat" || strategy == "naive" ? plan::Layout::flat : plan::Layout::bucketed;
   l.recompute = o.recompute, l.sequence_parallel = o.sequence_parallel;
-  plan::check_layout(shape_of(run, o.ungated, o.tied), l);
+  plan::check_layout(shape_of(run, o.ungated), l);
   return l;
 }
 
@@ -154,7 +154,7 @@ int plan_simulate(const PlanSimulateOptions& options, const OutputOptions& outpu
   check(o.recompute >= 0 && o.recompute <= 1, "--recompute must be between 0 and 1, not {}", o.recompute);
   if (o.machine.empty()) o.machine = "h100";
   plan::Machine machine = plan::machine_named(o.machine);
-  if (o.network.empty()) o.network = machine.name.starts_with("a100") ? "a100" : "h100";
+  if (o.network.empty()) o.network = plan::network_beside(machine);
   plan::Network network = network_or_record(o.network);
   const DeviceInfo& on = machine.target;
   SweepOptions sweep = o.sweep;
@@ -173,13 +173,13 @@ int plan_simulate(const PlanSimulateOptions& options, const OutputOptions& outpu
         for (int64_t devices : o.devices) {
           dist::strategy_named(strategy);
           plan::Layout l = layout_asked(o, run, devices, level, strategy);
-          bool divided = l.tensor * l.pipeline * l.context > 1 || o.ungated || o.tied || o.recompute > 0;
+          bool divided = l.tensor * l.pipeline * l.context > 1 || o.ungated || o.recompute > 0;
           check(o.from.empty() || o.from == "graph" || o.from == "shapes", "--from {}: unknown; choose graph or shapes",
                 o.from);
           check(o.from != "graph" || !divided,
                 "--from graph: the engine runs data parallelism and sharding of its own model; leave out --from for "
-                "tensor, pipeline and context parallelism, --recompute, --ungated and --tied");
-          all.push_back({run, machine, network, shape_of(run, o.ungated, o.tied), l, name_of(level), strategy,
+                "tensor, pipeline and context parallelism, --recompute and --ungated");
+          all.push_back({run, machine, network, shape_of(run, o.ungated), l, name_of(level), strategy,
                          o.from.empty() ? !divided : o.from == "graph"});
         }
   check(o.trace.empty() || all.size() == 1, "--trace {}: a timeline is of one simulation, but these flags make {}",

@@ -14,7 +14,7 @@ struct PlanSimulateOptions {
   ShardFlags shard;
   std::vector<std::string> strategy;
   double recompute = 0;
-  bool sequence_parallel = false, ungated = false, tied = false;
+  bool sequence_parallel = false, ungated = false;
   std::string from;  // graph or shapes; empty: the graph where the engine can run it so
   double slow_device = 1, slow_link = 1;
   std::string trace;
